@@ -1,0 +1,124 @@
+"""The interface of an implementation under test, and what it declares about itself."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from kvexact.refmodel.ops import OP_REASONS, OPS, Op
+from kvexact.refmodel.spec import GEOMETRY_REASONS, Geometry
+
+Bytes = npt.NDArray[np.uint8]
+
+#: Rows of a write or a read: per layer set one array [rows, layers, kv_heads, cell bytes]; a cell is
+#: its key, key scale, value and value scale, in this order, whatever the physical layout.
+Rows = tuple[Bytes, ...]
+
+#: What an implementation believes about a geometry, by the names of docs/design.md.
+Facts = Mapping[str, int | tuple[int, ...] | tuple[tuple[int, ...], ...]]
+
+Area = Literal["pool", "host"]
+
+
+class OutOfBounds(Exception):
+    """An access outside registered memory, caught before it was made."""
+
+
+class DeviceLost(Exception):
+    """The device reports an error that sticks: nothing after it can be trusted."""
+
+
+class Unavailable(Exception):
+    """This target cannot run on this machine. The message says why and how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FreeBytes:
+    """Bytes that may change as they like inside the pages or rows that an op of ``op_kind`` touches.
+
+    Attributes:
+        op_kind: an op kind of `OPS`.
+        what: "page_padding" (the end of each touched page) or "host_padding" (the end of each
+            touched host row).
+        reason: why this is a choice and no fault; shown in reports.
+    """
+
+    op_kind: str
+    what: Literal["page_padding", "host_padding"]
+    reason: str
+
+
+class Target(ABC):
+    """An implementation under test. One instance runs one geometry after another.
+
+    Class attributes are declarations; the defaults promise everything and excuse nothing.
+    """
+
+    #: Op kinds that it has; no other is sent.
+    op_kinds: ClassVar[frozenset[str]] = frozenset(OPS)
+    #: Op refusals that it promises. Ops that would be refused for another reason are not sent.
+    op_refusals: ClassVar[frozenset[str]] = frozenset(OP_REASONS)
+    #: Geometry refusals that must equal the model's. Others that the model predicts are not sent.
+    geometry_refusals: ClassVar[frozenset[str]] = frozenset(GEOMETRY_REASONS)
+    #: Reasons of its own for which it may refuse a geometry that the model accepts: counted.
+    may_refuse: ClassVar[frozenset[str]] = frozenset()
+    #: Tiers whose bytes are declared by the geometry and compared after every op.
+    declared: ClassVar[frozenset[Area]] = frozenset({"pool", "host"})
+    #: Bytes that may change, each with a reason.
+    free: ClassVar[tuple[FreeBytes, ...]] = ()
+
+    @classmethod
+    def check_available(cls) -> None:
+        """Raise `Unavailable` where this target cannot run."""
+        return
+
+    @abstractmethod
+    def plan(self, geometry: Geometry) -> Facts:
+        """Facts of a geometry, without memory. Raises `Refused`."""
+
+    @abstractmethod
+    def open(self, geometry: Geometry) -> Facts:
+        """Allocate the pool and the host tier; no block is owned, no host slot is used.
+
+        Raises:
+            Refused: this geometry cannot be.
+        """
+
+    @abstractmethod
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        """Run one op whose blocks are ids.
+
+        Args:
+            op: the op.
+            rows: what a `WriteTokens` stores, one row a slot, pad rows included; else None.
+
+        Returns:
+            What a `Read` gathered, one row a slot; else None.
+
+        Raises:
+            Refused: the op is illegal; nothing was changed.
+            OutOfBounds: the op would have left registered memory.
+            DeviceLost: the device reports an error that sticks.
+        """
+
+    @abstractmethod
+    def view(self, area: Area) -> Bytes:
+        """All bytes of a declared area as they are now, all work done; no copy where possible.
+
+        "pool" is the physical storage; "host" is worker slots x row bytes. The caller does not write.
+        """
+
+    @abstractmethod
+    def load(self, area: Area, data: Bytes) -> None:
+        """Overwrite a declared area: poison at birth, outside any op."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the memory of `open`. May be called twice."""
+
+    def launches(self) -> Mapping[str, int]:
+        """Launches and copies since `open`, by name; empty where they are not counted."""
+        return {}

@@ -1,0 +1,208 @@
+"""What an operation is: frozen plain data with a stable id.
+
+A block is an int, or a `Handle` on what an earlier `Allocate` claimed. A trace holds handles, so that
+every sub-list of a trace is a trace; `bind` turns them into block ids before an op reaches a model or
+a target, and says so when a handle dangles.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+#: Classes under which an op may be refused, in order of precedence; docs/design.md says when.
+OP_REASONS = ("range", "duplicate", "owner", "host")
+
+
+class Handle(NamedTuple):
+    """The ``index``-th block that the `Allocate` with id ``op`` claimed."""
+
+    op: int
+    index: int
+
+
+Block = int | Handle
+
+
+class Slot(NamedTuple):
+    """Token slot ``token`` of a block."""
+
+    block: Block
+    token: int
+
+
+class Pair(NamedTuple):
+    """Copy ``source`` to ``target``."""
+
+    source: Block
+    target: Block
+
+
+class Move(NamedTuple):
+    """One manager block in the pool and its place, ``part`` of chunk ``host_slot``, in the host tier."""
+
+    block: Block
+    host_slot: int
+    part: int
+
+
+class Job(NamedTuple):
+    """What one group moves in a transfer; may be empty."""
+
+    group: int
+    moves: tuple[Move, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """Claim these free blocks for a group."""
+
+    id: int
+    group: int
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Give a group's blocks back. No byte changes."""
+
+    id: int
+    group: int
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTokens:
+    """Store raw bytes in all layers of these slots; None is a pad row, which writes nothing."""
+
+    id: int
+    group: int
+    slots: tuple[Slot | None, ...]
+    tag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Zero:
+    """Set the content of these blocks to zero; padding stays as it is."""
+
+    id: int
+    group: int
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyBlocks:
+    """Copy content from block to block, one pair after the other, so that a chain carries through.
+
+    Attributes:
+        tokens: copy only the first this many token slots of each block; None for all of them.
+    """
+
+    id: int
+    group: int
+    pairs: tuple[Pair, ...]
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Copy content from the pool to the host tier."""
+
+    id: int
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Copy content from the host tier to the pool."""
+
+    id: int
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Gather the content of these slots; None is a pad row, which reads as zeros."""
+
+    id: int
+    group: int
+    slots: tuple[Slot | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Give host slots back. No byte changes."""
+
+    id: int
+    host_slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Give all blocks and all host slots back. No byte changes."""
+
+    id: int
+
+
+Op = (
+    Allocate | Free | WriteTokens | Zero | CopyBlocks | Offload | Restore | Read | Evict | Reset
+)
+
+#: Op kinds by the name that traces, targets and reports use.
+OPS: dict[str, type[Op]] = {
+    "allocate": Allocate,
+    "free": Free,
+    "write_tokens": WriteTokens,
+    "zero": Zero,
+    "copy_blocks": CopyBlocks,
+    "offload": Offload,
+    "restore": Restore,
+    "read": Read,
+    "evict": Evict,
+    "reset": Reset,
+}
+KIND_OF: dict[type[Op], str] = {op_type: kind for kind, op_type in OPS.items()}
+
+
+class Dangling(LookupError):
+    """A handle whose `Allocate` is not in the trace, was refused, or claimed fewer blocks."""
+
+
+def bind(op: Op, claimed: Mapping[int, tuple[int, ...]]) -> Op:
+    """The same op with every handle replaced by the block id that it stands for.
+
+    Args:
+        claimed: block ids by the id of the `Allocate` that claimed them, freed or not.
+
+    Raises:
+        Dangling: a handle stands for nothing.
+    """
+
+    def block(name: Block) -> int:
+        if type(name) is int:
+            return name
+        assert type(name) is Handle
+        ids = claimed.get(name.op, ())
+        if not 0 <= name.index < len(ids):
+            raise Dangling(f"a{name.op}.{name.index}")
+        return ids[name.index]
+
+    return map_blocks(op, block)
+
+
+def map_blocks(op: Op, block: Callable[[Block], Block]) -> Op:
+    """The same op with ``block`` applied to every block reference but those an `Allocate` claims."""
+    match op:
+        case Free() | Zero():
+            return replace(op, blocks=tuple([block(name) for name in op.blocks]))
+        case WriteTokens() | Read():
+            slots = tuple([slot and Slot(block(slot.block), slot.token) for slot in op.slots])
+            return replace(op, slots=slots)
+        case CopyBlocks():
+            return replace(op, pairs=tuple([Pair(block(a), block(b)) for a, b in op.pairs]))
+        case Offload() | Restore():
+            jobs = [
+                Job(job.group, tuple([Move(block(m.block), m.host_slot, m.part) for m in job.moves]))
+                for job in op.jobs
+            ]
+            return replace(op, jobs=tuple(jobs))
+    return op
