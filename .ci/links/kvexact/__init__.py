@@ -1,0 +1,1 @@
+../../../src/kvexact/__init__.py

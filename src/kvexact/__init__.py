@@ -1,0 +1,1 @@
+"""kvexact finds byte-level bugs in paged KV-cache code."""
