@@ -143,9 +143,7 @@ class Reset:
     id: int
 
 
-Op = (
-    Allocate | Free | WriteTokens | Zero | CopyBlocks | Offload | Restore | Read | Evict | Reset
-)
+Op = Allocate | Free | WriteTokens | Zero | CopyBlocks | Offload | Restore | Read | Evict | Reset
 
 #: Op kinds by the name that traces, targets and reports use.
 OPS: dict[str, type[Op]] = {
@@ -201,7 +199,9 @@ def map_blocks(op: Op, block: Callable[[Block], Block]) -> Op:
             return replace(op, pairs=tuple([Pair(block(a), block(b)) for a, b in op.pairs]))
         case Offload() | Restore():
             jobs = [
-                Job(job.group, tuple([Move(block(m.block), m.host_slot, m.part) for m in job.moves]))
+                Job(
+                    job.group, tuple([Move(block(m.block), m.host_slot, m.part) for m in job.moves])
+                )
                 for job in op.jobs
             ]
             return replace(op, jobs=tuple(jobs))

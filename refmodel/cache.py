@@ -1,0 +1,220 @@
+"""The model: the bytes of the pool and of the host tier, and what each op makes of them.
+
+Every byte is known from birth (poison) to the end. `apply` changes exactly the bytes that an op may
+change; whatever else differs in an implementation is a fault.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kvexact.refmodel.address import Addresses
+from kvexact.refmodel.content import Bytes, poison, slot_rows
+from kvexact.refmodel.layout import GroupLayout, group_layout
+from kvexact.refmodel.ops import (
+    Allocate,
+    CopyBlocks,
+    Evict,
+    Free,
+    Job,
+    Offload,
+    Op,
+    Read,
+    Reset,
+    Restore,
+    Slot,
+    WriteTokens,
+    Zero,
+)
+from kvexact.refmodel.plan import Plan
+from kvexact.refmodel.refusals import Ownership
+
+Mask = npt.NDArray[np.bool_]
+AREAS = ("pool", "host")
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What an op did in the model.
+
+    Attributes:
+        acted: False where there was nothing to act on.
+        content_bytes: content that the op wrote or read.
+        changed_bytes: bytes among the written ones that had another value before.
+        rows: what a read returns, pad rows as zeros; else None.
+    """
+
+    acted: bool
+    content_bytes: int = 0
+    changed_bytes: int = 0
+    rows: Bytes | None = None
+
+    def __add__(self, other: "Effect") -> "Effect":
+        return Effect(
+            self.acted or other.acted,
+            self.content_bytes + other.content_bytes,
+            self.changed_bytes + other.changed_bytes,
+        )
+
+
+_NOTHING = Effect(acted=False)
+
+
+class Cache:
+    """The reference model of one geometry.
+
+    Attributes:
+        areas: bytes by area, "pool" and "host"; what an implementation must hold too.
+        ownership: who owns which block and what each host slot holds.
+        written: per group, which token slots [block, token] hold what was written, copied or
+            restored there; the others are undefined, whatever their bytes.
+    """
+
+    def __init__(self, planned: Plan) -> None:
+        geometry = planned.geometry
+        self.plan = planned
+        self.areas: dict[str, Bytes] = {
+            "pool": poison(0, planned.physical_bytes),
+            "host": poison(1, planned.host_slots * planned.row_bytes),
+        }
+        self.ownership = Ownership(geometry, planned.host_slots)
+        self.written: list[Mask] = [
+            np.zeros((geometry.blocks, group.block_size), np.bool_) for group in geometry.groups
+        ]
+        self._host_written: dict[tuple[int, int], Mask] = {}
+        self._layouts: dict[int, GroupLayout] = {}
+
+    def layout(self, group: int) -> GroupLayout:
+        """Where a group's content lies."""
+        if group not in self._layouts:
+            self._layouts[group] = group_layout(self.plan, group)
+        return self._layouts[group]
+
+    def refusal(self, op: Op) -> str | None:
+        """Why this op must be refused, or None."""
+        return self.ownership.refusal(op)
+
+    def payload(self, op: WriteTokens) -> Bytes:
+        """Rows [slot, row byte] that a write stores, pad rows included."""
+        layout = self.layout(op.group)
+        slots = [
+            -1 if slot is None else _id(slot.block) * layout.block_size + slot.token
+            for slot in op.slots
+        ]
+        return slot_rows(op.tag, op.group, np.array(slots, np.int64), layout.row_bytes)
+
+    def apply(self, op: Op) -> Effect:
+        """Do a legal op whose blocks are ids."""
+        match op:
+            case Allocate(group=group, blocks=blocks):
+                for block in blocks:
+                    self.ownership.owners[block] = group
+                    self.written[group][block] = False
+                return Effect(bool(blocks))
+            case Free(blocks=blocks):
+                for block in blocks:
+                    self.ownership.owners[_id(block)] = None
+                return Effect(bool(blocks))
+            case WriteTokens():
+                return self._write(op)
+            case Zero(group=group, blocks=blocks):
+                ids = np.array(blocks, np.intp)
+                self.written[group][ids] = False
+                return self._store("pool", self.layout(group).of_blocks(ids), np.uint8(0))
+            case CopyBlocks():
+                return self._copy(op)
+            case Offload(jobs=jobs):
+                return self._offload(jobs)
+            case Restore(jobs=jobs):
+                return self._restore(jobs)
+            case Read(group=group, slots=slots):
+                return self._read(group, slots)
+            case Evict(host_slots=host_slots):
+                for slot in host_slots:
+                    self.ownership.holders[slot] = None
+                    self.ownership.parts[slot] = set()
+                return Effect(bool(host_slots))
+            case Reset():
+                acted = {*self.ownership.owners, *self.ownership.holders} != {None}
+                self.ownership.clear()
+                return Effect(acted)
+
+    def _store(self, area: str, places: Addresses, data: Bytes | np.uint8) -> Effect:
+        memory = self.areas[area]
+        changed = np.count_nonzero(memory[places] != data)
+        memory[places] = data
+        return Effect(places.size > 0, places.size, int(changed))
+
+    def _write(self, op: WriteTokens) -> Effect:
+        rows = self.payload(op)
+        kept = [i for i, slot in enumerate(op.slots) if slot is not None]
+        blocks, tokens = _slot_arrays(op.slots)
+        self.written[op.group][blocks, tokens] = True
+        return self._store("pool", self.layout(op.group).of_slots(blocks, tokens), rows[kept])
+
+    def _read(self, group: int, slots: tuple[Slot | None, ...]) -> Effect:
+        layout = self.layout(group)
+        kept = [i for i, slot in enumerate(slots) if slot is not None]
+        blocks, tokens = _slot_arrays(slots)
+        rows = np.zeros((len(slots), layout.row_bytes), np.uint8)
+        rows[kept] = self.areas["pool"][layout.of_slots(blocks, tokens)]
+        return Effect(bool(kept), len(kept) * layout.row_bytes, rows=rows)
+
+    def _copy(self, op: CopyBlocks) -> Effect:
+        layout, pool, written = self.layout(op.group), self.areas["pool"], self.written[op.group]
+        count = layout.block_size if op.tokens is None else op.tokens
+        tokens = np.arange(count, dtype=np.intp)
+        effect = _NOTHING
+        for source, target in op.pairs:
+            source_ids = np.full(count, _id(source), np.intp)
+            target_ids = np.full(count, _id(target), np.intp)
+            data = pool[layout.of_slots(source_ids, tokens)]
+            effect += self._store("pool", layout.of_slots(target_ids, tokens), data)
+            written[target, :count] = written[source, :count]
+        return effect
+
+    def _offload(self, jobs: tuple[Job, ...]) -> Effect:
+        effect = _NOTHING
+        for job, blocks, in_pool, in_host in self._transfers(jobs):
+            for move, block in zip(job.moves, blocks, strict=True):
+                self.ownership.holders[move.host_slot] = job.group
+                self.ownership.parts[move.host_slot].add(move.part)
+                self._host_written[move.host_slot, move.part] = self.written[job.group][
+                    block
+                ].copy()
+            effect += self._store("host", in_host, self.areas["pool"][in_pool])
+        return effect
+
+    def _restore(self, jobs: tuple[Job, ...]) -> Effect:
+        effect = _NOTHING
+        for job, blocks, in_pool, in_host in self._transfers(jobs):
+            for move, block in zip(job.moves, blocks, strict=True):
+                self.written[job.group][block] = self._host_written[move.host_slot, move.part]
+            effect += self._store("pool", in_pool, self.areas["host"][in_host])
+        return effect
+
+    def _transfers(
+        self, jobs: tuple[Job, ...]
+    ) -> list[tuple[Job, Addresses, Addresses, Addresses]]:
+        """Per job that moves something: its block ids, and their addresses in pool and host tier."""
+        found = []
+        for job in jobs:
+            if not job.moves:
+                continue
+            layout = self.layout(job.group)
+            blocks, slots, parts = np.array(job.moves, np.intp).T
+            in_host = layout.host[parts] + slots[:, None] * self.plan.row_bytes
+            found.append((job, blocks, layout.of_blocks(blocks), in_host))
+        return found
+
+
+def _id(block: object) -> int:
+    assert type(block) is int
+    return block
+
+
+def _slot_arrays(slots: tuple[Slot | None, ...]) -> tuple[Addresses, Addresses]:
+    """Blocks and tokens of the slots that are no pads."""
+    named = np.array([slot for slot in slots if slot is not None], np.intp).reshape(-1, 2)
+    return named[:, 0], named[:, 1]

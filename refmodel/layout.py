@@ -1,0 +1,83 @@
+"""A group's bytes as index arrays: slot rows in the pool, page images, places in a host row."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvexact.refmodel.address import Addresses
+from kvexact.refmodel.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLayout:
+    """Where one group's content lies. Addresses are of block 0; block b adds b x stride.
+
+    Attributes:
+        block_size: token slots in a block.
+        cells: addresses [token, row byte]; a row is layer set by layer set [layer, head, cell byte].
+        cell_strides: block stride of each row byte, or one for all.
+        shapes: per layer set (layers, heads, cell bytes).
+        image: addresses of a block's content: layer by layer, each page in the order of its addresses.
+        image_strides: block stride of each byte of the image, or one for all.
+        host: offsets [part, image byte] inside a host row.
+    """
+
+    block_size: int
+    cells: Addresses
+    cell_strides: Addresses
+    shapes: tuple[tuple[int, int, int], ...]
+    image: Addresses
+    image_strides: Addresses
+    host: Addresses
+
+    @property
+    def row_bytes(self) -> int:
+        return self.cells.shape[1]
+
+    def of_slots(self, blocks: Addresses, tokens: Addresses) -> Addresses:
+        """Addresses [slot, row byte] of token slots."""
+        return self.cells[tokens] + blocks[:, None] * self.cell_strides
+
+    def of_blocks(self, blocks: Addresses) -> Addresses:
+        """Addresses [block, image byte] of all content of blocks."""
+        return self.image + blocks[:, None] * self.image_strides
+
+
+def group_layout(planned: Plan, group: int) -> GroupLayout:
+    """Lay one group out as index arrays; they hold one block's addresses, whatever the pool's size."""
+    chunk_blocks = planned.geometry.host.chunk_blocks
+    parts = np.arange(chunk_blocks, dtype=np.intp)[:, None, None]
+    cells, images, hosts, shapes = [], [], [], []
+    cell_strides, image_strides = [], []
+    row_start = 0
+    for placement in planned.placements[group]:
+        of_set = placement.cells_of_block_0()
+        tokens, layers, heads, cell = of_set.shape
+        block_stride = placement.places[0].strides["B"]
+        shapes.append((layers, heads, cell))
+        cells.append(of_set.reshape(tokens, -1))
+        cell_strides.append(np.full(cells[-1].shape[1], block_stride, np.intp))
+
+        pages = np.sort(of_set.transpose(1, 0, 2, 3).reshape(layers, -1), axis=1)
+        images.append(pages.reshape(-1))
+        image_strides.append(np.full(pages.size, block_stride, np.intp))
+
+        content = placement.content_bytes
+        layer = np.arange(layers, dtype=np.intp)[:, None]
+        byte = np.arange(content, dtype=np.intp)
+        places = row_start + (layer * chunk_blocks + parts) * content + byte
+        hosts.append(places.reshape(chunk_blocks, -1))
+        row_start += layers * chunk_blocks * content
+    return GroupLayout(
+        planned.geometry.groups[group].block_size,
+        np.concatenate(cells, axis=1),
+        _one_if_equal(np.concatenate(cell_strides)),
+        tuple(shapes),
+        np.concatenate(images),
+        _one_if_equal(np.concatenate(image_strides)),
+        np.concatenate(hosts, axis=1),
+    )
+
+
+def _one_if_equal(strides: Addresses) -> Addresses:
+    return strides[:1] if (strides == strides[0]).all() else strides

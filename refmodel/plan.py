@@ -1,0 +1,205 @@
+"""Sizes, placements and slot counts of a geometry; refusals with their reasons."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations, repeat
+
+from kvexact.refmodel.address import Placement, axes_of, content_bytes, page_bytes, place
+from kvexact.refmodel.formats import cell_fields
+from kvexact.refmodel.spec import Geometry, Group, LayerSet, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a geometry comes to.
+
+    Attributes:
+        placements: per group, per layer set.
+        row_bytes: bytes of one row of the host tier.
+        host_slots: rows of the host tier.
+    """
+
+    geometry: Geometry
+    placements: tuple[tuple[Placement, ...], ...]
+    bytes_per_block: int
+    logical_bytes: int
+    physical_bytes: int
+    row_bytes: int
+    host_slots: int
+
+
+def plan(geometry: Geometry) -> Plan:
+    """Derive everything about a geometry. Needs no memory.
+
+    Raises:
+        Refused: for the first of `GEOMETRY_REASONS` that applies.
+    """
+    members = [(group, layers) for group in geometry.groups for layers in group.layer_sets]
+    for _, layers in members:
+        cell_fields(layers)
+    for group, layers in members:
+        _check_page(group, layers)
+    for group, layers in members:
+        _check_padding(geometry.order, group, layers)
+    _check_overlay(geometry)
+    for group in geometry.groups:
+        _check_kernel_block(group)
+
+    bytes_per_block = max(
+        sum(layers.layers * page_bytes(group, layers) for layers in group.layer_sets)
+        for group in geometry.groups
+    )
+    placements = tuple(
+        tuple(_place_group(geometry, group, bytes_per_block)) for group in geometry.groups
+    )
+    everywhere = [placement for of_group in placements for placement in of_group]
+    for placement in everywhere:
+        _check_kernel_stride(geometry.order, placement)
+    for placement in everywhere:
+        _check_alignment(placement)
+
+    logical_bytes = geometry.blocks * bytes_per_block
+    physical_bytes = _physical_bytes(geometry, logical_bytes)
+    row_bytes, host_slots = _host_rows(geometry)
+    return Plan(
+        geometry, placements, bytes_per_block, logical_bytes, physical_bytes, row_bytes, host_slots
+    )
+
+
+def round_up(value: int, multiple: int) -> int:
+    """The least multiple of ``multiple`` that is at least ``value``."""
+    return -(-value // multiple) * multiple
+
+
+def _check_page(group: Group, layers: LayerSet) -> None:
+    content, page = content_bytes(group, layers), page_bytes(group, layers)
+    if page < content:
+        raise Refused(
+            "page",
+            f"a page of {page} bytes does not hold {layers.kv_heads} heads x {group.block_size} "
+            f"tokens, {content} bytes; make page_bytes at least {content}",
+        )
+
+
+def _check_padding(order: str, group: Group, layers: LayerSet) -> None:
+    padding = page_bytes(group, layers) - content_bytes(group, layers)
+    heads_outside = order.index("H") < max(order.index("L"), order.index("B"))
+    if padding and layers.kv_heads > 1 and heads_outside:
+        raise Refused(
+            "padding",
+            f"{order} with {layers.kv_heads} heads spreads a page, so {padding} bytes of padding "
+            f"have no place at its end; drop page_bytes or keep heads inside the page",
+        )
+
+
+def _check_overlay(geometry: Geometry) -> None:
+    """In an order that starts with L, groups must agree about where block b lies.
+
+    Runs of a group follow each other, each of them all blocks' bytes side by side. Where two groups'
+    runs first differ they still start at the same byte, and there block 1 of the shorter run begins
+    inside block 0 of the longer one. So as far as both lists go, they must be equal.
+    """
+    if geometry.order[0] != "L" or geometry.blocks == 1:
+        return
+    for one, other in combinations(geometry.groups, 2):
+        for here, there in zip(_runs(geometry, one), _runs(geometry, other), strict=False):
+            if here != there:
+                raise Refused(
+                    "overlay",
+                    f"in {geometry.order} two groups lay blocks of {here} and {there} bytes over "
+                    f"the same bytes, so one's block 1 lies in the other's block 0; "
+                    f"make their pages equal or put B outermost",
+                )
+
+
+def _runs(geometry: Geometry, group: Group) -> Iterator[int]:
+    """Bytes that one block has in each run of a group, in order."""
+    for layers in group.layer_sets:
+        page = page_bytes(group, layers)
+        heads = layers.kv_heads if geometry.order == "LHBNC" else 1
+        yield from repeat(page // heads, layers.layers * heads)
+
+
+def _check_kernel_block(group: Group) -> None:
+    if group.block_size % group.kernel_block_size:
+        raise Refused(
+            "kernel_split",
+            f"a kernel block of {group.kernel_block_size} tokens does not divide a block of "
+            f"{group.block_size}; use a divisor",
+        )
+
+
+def _place_group(geometry: Geometry, group: Group, bytes_per_block: int) -> Iterator[Placement]:
+    start = geometry.base_offset_bytes
+    for layers in group.layer_sets:
+        yield place(geometry, group, layers, start, bytes_per_block)
+        blocks_inside = geometry.blocks if geometry.order[0] == "L" else 1
+        start += layers.layers * blocks_inside * page_bytes(group, layers)
+
+
+def _check_kernel_stride(order: str, placement: Placement) -> None:
+    """Kernel blocks need one stride: parts dense in a block, blocks dense among each other."""
+    size, strides = placement.extents, placement.places[0].strides
+    if size["P"] == 1:
+        return
+    axes = axes_of(order)
+    dense = placement.cell_bytes
+    for axis in axes[axes.index("P") + 1 :].replace("L", ""):
+        dense *= size[axis]
+    if strides["P"] != dense or strides["B"] != size["P"] * dense:
+        raise Refused(
+            "kernel_split",
+            f"{order}: a block stride of {strides['B']} bytes is not {size['P']} kernel blocks of "
+            f"{dense} bytes; use a kernel block of the whole block, or a dense page",
+        )
+
+
+def _check_alignment(placement: Placement) -> None:
+    for item in placement.places:
+        unit = item.field.unit_bytes
+        steps = [item.strides[axis] for axis, extent in placement.extents.items() if extent > 1]
+        for distance in (item.offset, *steps):
+            if distance % unit:
+                raise Refused(
+                    "alignment",
+                    f"field {item.field.name} starts at byte {item.offset} with strides {steps}, "
+                    f"but {distance} is no multiple of its {unit} bytes; pad to a multiple of {unit}",
+                )
+
+
+def _physical_bytes(geometry: Geometry, logical_bytes: int) -> int:
+    if geometry.logical_bytes not in (None, logical_bytes):
+        raise Refused(
+            "pool_size",
+            f"{geometry.logical_bytes} logical bytes are declared, but {geometry.blocks} blocks "
+            f"take {logical_bytes}; declare that or nothing",
+        )
+    needed = geometry.base_offset_bytes + logical_bytes
+    if geometry.physical_bytes is None:
+        return round_up(needed, geometry.tail_alignment)
+    if geometry.physical_bytes < needed:
+        raise Refused(
+            "pool_size",
+            f"a storage of {geometry.physical_bytes} bytes does not hold a base offset of "
+            f"{geometry.base_offset_bytes} and {logical_bytes} logical bytes; "
+            f"make physical_bytes at least {needed}",
+        )
+    return geometry.physical_bytes
+
+
+def _host_rows(geometry: Geometry) -> tuple[int, int]:
+    """Bytes of a row and number of rows of the host tier."""
+    block = max(
+        sum(layers.layers * content_bytes(group, layers) for layers in group.layer_sets)
+        for group in geometry.groups
+    )
+    host = geometry.host
+    row_bytes = round_up(block * host.chunk_blocks, host.row_alignment)
+    slots = host.capacity_bytes // row_bytes
+    if not slots:
+        raise Refused(
+            "host",
+            f"a capacity of {host.capacity_bytes} bytes holds no row of {row_bytes} bytes; "
+            f"raise it or put fewer blocks in a chunk",
+        )
+    return row_bytes, slots
