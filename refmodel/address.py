@@ -1,9 +1,9 @@
 """The map from (layer, block, head, token, field) to bytes of a pool.
 
 All layouts are one walk: the axes of the physical order, from the innermost to the outermost, each
-with the running size as its stride. Two axes join those of the order's name: P, the kernel blocks of
-a manager block, directly inside B; and S, key half and value half of a split page, directly inside the
-page grid (the inner one of L and P). Nothing here is a formula of one layout.
+with the running size as its stride. Two axes join those of the order's name: P, the kernel blocks
+of a manager block, directly inside B; and S, key half and value half of a split page, directly
+inside the page grid (the inner one of L and P). Nothing here is a formula of one layout.
 """
 
 from dataclasses import dataclass

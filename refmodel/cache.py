@@ -26,6 +26,7 @@ from kvexact.refmodel.ops import (
     Slot,
     WriteTokens,
     Zero,
+    block_id,
 )
 from kvexact.refmodel.plan import Plan
 from kvexact.refmodel.refusals import Ownership
@@ -99,7 +100,7 @@ class Cache:
         """Rows [slot, row byte] that a write stores, pad rows included."""
         layout = self.layout(op.group)
         slots = [
-            -1 if slot is None else _id(slot.block) * layout.block_size + slot.token
+            -1 if slot is None else block_id(slot.block) * layout.block_size + slot.token
             for slot in op.slots
         ]
         return slot_rows(op.tag, op.group, np.array(slots, np.int64), layout.row_bytes)
@@ -110,11 +111,11 @@ class Cache:
             case Allocate(group=group, blocks=blocks):
                 for block in blocks:
                     self.ownership.owners[block] = group
-                    self.written[group][block] = False
+                self.written[group][list(blocks)] = False
                 return Effect(bool(blocks))
             case Free(blocks=blocks):
-                for block in blocks:
-                    self.ownership.owners[_id(block)] = None
+                for name in blocks:
+                    self.ownership.owners[block_id(name)] = None
                 return Effect(bool(blocks))
             case WriteTokens():
                 return self._write(op)
@@ -167,11 +168,11 @@ class Cache:
         tokens = np.arange(count, dtype=np.intp)
         effect = _NOTHING
         for source, target in op.pairs:
-            source_ids = np.full(count, _id(source), np.intp)
-            target_ids = np.full(count, _id(target), np.intp)
-            data = pool[layout.of_slots(source_ids, tokens)]
-            effect += self._store("pool", layout.of_slots(target_ids, tokens), data)
-            written[target, :count] = written[source, :count]
+            here, there = block_id(source), block_id(target)
+            data = pool[layout.of_slots(np.full(count, here, np.intp), tokens)]
+            places = layout.of_slots(np.full(count, there, np.intp), tokens)
+            effect += self._store("pool", places, data)
+            written[there, :count] = written[here, :count]
         return effect
 
     def _offload(self, jobs: tuple[Job, ...]) -> Effect:
@@ -197,7 +198,7 @@ class Cache:
     def _transfers(
         self, jobs: tuple[Job, ...]
     ) -> list[tuple[Job, Addresses, Addresses, Addresses]]:
-        """Per job that moves something: its block ids, and their addresses in pool and host tier."""
+        """Per job that moves something: its block ids, their addresses in pool and host tier."""
         found = []
         for job in jobs:
             if not job.moves:
@@ -207,11 +208,6 @@ class Cache:
             in_host = layout.host[parts] + slots[:, None] * self.plan.row_bytes
             found.append((job, blocks, layout.of_blocks(blocks), in_host))
         return found
-
-
-def _id(block: object) -> int:
-    assert type(block) is int
-    return block
 
 
 def _slot_arrays(slots: tuple[Slot | None, ...]) -> tuple[Addresses, Addresses]:

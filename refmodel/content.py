@@ -1,7 +1,7 @@
 """Bytes that tell where they belong: keyed functions of (tag, position).
 
-Equal bytes of two tags or of two positions meet only by chance, so bytes that were shifted, swapped,
-lost or left over are recognised.
+Equal bytes of two tags or of two positions meet only by chance, so bytes that were shifted,
+swapped, lost or left over are recognised.
 """
 
 import numpy as np

@@ -43,14 +43,15 @@ def view(placement: Placement, item: Place) -> tuple[int, ...]:
 def page_runs(placement: Placement) -> list[Run]:
     """Maximal contiguous runs (start, length) of content of layer 0 in block 0.
 
-    Runs grow from fields to cells to pages, axis by axis from the smallest stride; an axis that a run
-    does not fill repeats the run instead.
+    Runs grow from fields to cells to pages, axis by axis from the smallest stride; an axis that a
+    run does not fill repeats the run instead.
     """
     runs: list[Run] = []
-    halves = {item.field.half for item in placement.places}
-    for half in sorted(halves):
+    strides: list[dict[str, int]] = []
+    for half in sorted({item.field.half for item in placement.places}):
         items = [item for item in placement.places if item.field.half == half]
         runs.append((items[0].offset, sum(item.field.width_bytes for item in items)))
+        strides.append(items[0].strides)
     strides = [
         next(i for i in placement.places if i.field.half == h).strides for h in sorted(halves)
     ]

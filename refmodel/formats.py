@@ -1,4 +1,4 @@
-"""Cell formats: which fields a cell has, how wide they are, and in which units they are addressed."""
+"""Cell formats: which fields a cell has, their widths, and the units of their addresses."""
 
 from typing import NamedTuple
 

@@ -6,12 +6,14 @@ import numpy as np
 
 from kvexact.refmodel.address import Addresses
 from kvexact.refmodel.ops import (
+    Block,
     CopyBlocks,
     Offload,
     Op,
     Restore,
     WriteTokens,
     Zero,
+    block_id,
 )
 from kvexact.refmodel.plan import Plan
 
@@ -52,11 +54,10 @@ def host_padding(planned: Plan, op: Op) -> Addresses:
     return np.concatenate(parts)
 
 
-def _block_padding(planned: Plan, group: int, block: object) -> Iterator[Addresses]:
-    assert type(block) is int
+def _block_padding(planned: Plan, group: int, block: Block) -> Iterator[Addresses]:
     for placement in planned.placements[group]:
         first = placement.places[0]
         padding = np.arange(placement.content_bytes, placement.page_bytes, dtype=np.intp)
         layers = np.arange(placement.extents["L"], dtype=np.intp) * first.strides["L"]
-        start = first.offset + block * first.strides["B"]
+        start = first.offset + block_id(block) * first.strides["B"]
         yield np.add.outer(layers, padding).reshape(-1) + start

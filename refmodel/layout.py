@@ -14,10 +14,10 @@ class GroupLayout:
 
     Attributes:
         block_size: token slots in a block.
-        cells: addresses [token, row byte]; a row is layer set by layer set [layer, head, cell byte].
+        cells: addresses [token, row byte]; a row is per layer set [layer, head, cell byte].
         cell_strides: block stride of each row byte, or one for all.
         shapes: per layer set (layers, heads, cell bytes).
-        image: addresses of a block's content: layer by layer, each page in the order of its addresses.
+        image: addresses of a block's content: layer by layer, pages in the order of addresses.
         image_strides: block stride of each byte of the image, or one for all.
         host: offsets [part, image byte] inside a host row.
     """
@@ -32,7 +32,7 @@ class GroupLayout:
 
     @property
     def row_bytes(self) -> int:
-        return self.cells.shape[1]
+        return int(self.cells.shape[1])
 
     def of_slots(self, blocks: Addresses, tokens: Addresses) -> Addresses:
         """Addresses [slot, row byte] of token slots."""
@@ -44,7 +44,7 @@ class GroupLayout:
 
 
 def group_layout(planned: Plan, group: int) -> GroupLayout:
-    """Lay one group out as index arrays; they hold one block's addresses, whatever the pool's size."""
+    """Lay one group out as index arrays of one block's size, however large the pool."""
     chunk_blocks = planned.geometry.host.chunk_blocks
     parts = np.arange(chunk_blocks, dtype=np.intp)[:, None, None]
     cells, images, hosts, shapes = [], [], [], []

@@ -1,8 +1,8 @@
 """What an operation is: frozen plain data with a stable id.
 
-A block is an int, or a `Handle` on what an earlier `Allocate` claimed. A trace holds handles, so that
-every sub-list of a trace is a trace; `bind` turns them into block ids before an op reaches a model or
-a target, and says so when a handle dangles.
+A block is an int, or a `Handle` on what an earlier `Allocate` claimed. A trace holds handles, so
+that every sub-list of a trace is a trace; `bind` turns them into block ids before an op reaches a
+model or a target, and says so when a handle dangles.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,10 +14,10 @@ OP_REASONS = ("range", "duplicate", "owner", "host")
 
 
 class Handle(NamedTuple):
-    """The ``index``-th block that the `Allocate` with id ``op`` claimed."""
+    """Block number ``nth`` of those that the `Allocate` with id ``op`` claimed."""
 
     op: int
-    index: int
+    nth: int
 
 
 Block = int | Handle
@@ -38,7 +38,7 @@ class Pair(NamedTuple):
 
 
 class Move(NamedTuple):
-    """One manager block in the pool and its place, ``part`` of chunk ``host_slot``, in the host tier."""
+    """A block in the pool, and its place in the host tier: ``part`` of a host slot's chunk."""
 
     block: Block
     host_slot: int
@@ -161,6 +161,12 @@ OPS: dict[str, type[Op]] = {
 KIND_OF: dict[type[Op], str] = {op_type: kind for kind, op_type in OPS.items()}
 
 
+def block_id(block: Block) -> int:
+    """The block of a bound op, which is an id."""
+    assert type(block) is int, f"{block} is not bound"
+    return block
+
+
 class Dangling(LookupError):
     """A handle whose `Allocate` is not in the trace, was refused, or claimed fewer blocks."""
 
@@ -180,15 +186,15 @@ def bind(op: Op, claimed: Mapping[int, tuple[int, ...]]) -> Op:
             return name
         assert type(name) is Handle
         ids = claimed.get(name.op, ())
-        if not 0 <= name.index < len(ids):
-            raise Dangling(f"a{name.op}.{name.index}")
-        return ids[name.index]
+        if not 0 <= name.nth < len(ids):
+            raise Dangling(f"a{name.op}.{name.nth}")
+        return ids[name.nth]
 
     return map_blocks(op, block)
 
 
 def map_blocks(op: Op, block: Callable[[Block], Block]) -> Op:
-    """The same op with ``block`` applied to every block reference but those an `Allocate` claims."""
+    """The same op with ``block`` applied to every block that it names, an `Allocate` apart."""
     match op:
         case Free() | Zero():
             return replace(op, blocks=tuple([block(name) for name in op.blocks]))
@@ -198,11 +204,9 @@ def map_blocks(op: Op, block: Callable[[Block], Block]) -> Op:
         case CopyBlocks():
             return replace(op, pairs=tuple([Pair(block(a), block(b)) for a, b in op.pairs]))
         case Offload() | Restore():
-            jobs = [
-                Job(
-                    job.group, tuple([Move(block(m.block), m.host_slot, m.part) for m in job.moves])
-                )
-                for job in op.jobs
-            ]
+            jobs = []
+            for job in op.jobs:
+                moves = [Move(block(move.block), *move[1:]) for move in job.moves]
+                jobs.append(Job(job.group, tuple(moves)))
             return replace(op, jobs=tuple(jobs))
     return op

@@ -95,9 +95,9 @@ def _check_padding(order: str, group: Group, layers: LayerSet) -> None:
 def _check_overlay(geometry: Geometry) -> None:
     """In an order that starts with L, groups must agree about where block b lies.
 
-    Runs of a group follow each other, each of them all blocks' bytes side by side. Where two groups'
-    runs first differ they still start at the same byte, and there block 1 of the shorter run begins
-    inside block 0 of the longer one. So as far as both lists go, they must be equal.
+    Runs of a group follow each other, each of them all blocks' bytes side by side. Where two
+    groups' runs first differ they still start at the same byte, and there block 1 of the shorter
+    run begins inside block 0 of the longer one. So as far as both lists go, they must be equal.
     """
     if geometry.order[0] != "L" or geometry.blocks == 1:
         return
@@ -163,7 +163,8 @@ def _check_alignment(placement: Placement) -> None:
                 raise Refused(
                     "alignment",
                     f"field {item.field.name} starts at byte {item.offset} with strides {steps}, "
-                    f"but {distance} is no multiple of its {unit} bytes; pad to a multiple of {unit}",
+                    f"but {distance} is no multiple of its {unit} bytes; "
+                    f"pad to a multiple of {unit}",
                 )
 
 

@@ -63,7 +63,7 @@ class Ownership:
                 )
             case WriteTokens(group=group, slots=slots) | Read(group=group, slots=slots):
                 named = [slot for slot in slots if slot is not None]
-                blocks = [slot.block for slot in named]
+                blocks = tuple([slot.block for slot in named])
                 tokens = [slot.token for slot in named]
                 return _first(
                     range=not (
@@ -75,7 +75,7 @@ class Ownership:
                     owner=not self._owns(group, blocks),
                 )
             case CopyBlocks(group=group, pairs=pairs, tokens=count):
-                blocks = [block for pair in pairs for block in pair]
+                blocks = tuple([block for pair in pairs for block in pair])
                 return _first(
                     range=not (
                         self._is_group(group)
@@ -105,7 +105,7 @@ class Ownership:
         """The group whose chunk a host slot holds; None also for what is no slot."""
         return self.holders[host_slot] if 0 <= host_slot < len(self.holders) else None
 
-    def _transfer_refusal(self, jobs: tuple[Job, ...], to_host: bool) -> str | None:
+    def _transfer_refusal(self, jobs: tuple[Job, ...], *, to_host: bool) -> str | None:
         moves = [(job.group, move) for job in jobs for move in job.moves]
         in_range = (
             all(self._is_group(job.group) for job in jobs)

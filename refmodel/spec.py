@@ -85,7 +85,7 @@ class LayerSet:
         head_size_k: elements of one head's key.
         head_size_v: elements of one head's value; 0 for a latent row that has no value.
         cell_format: one of `CELL_FORMATS`.
-        page_bytes: bytes of one layer in one block, padding at its end included; None for no padding.
+        page_bytes: bytes of one layer in one block with padding at its end; None: no padding.
     """
 
     layers: int
