@@ -52,9 +52,6 @@ def page_runs(placement: Placement) -> list[Run]:
         items = [item for item in placement.places if item.field.half == half]
         runs.append((items[0].offset, sum(item.field.width_bytes for item in items)))
         strides.append(items[0].strides)
-    strides = [
-        next(i for i in placement.places if i.field.half == h).strides for h in sorted(halves)
-    ]
     if len(runs) == 2 and strides[0] == strides[1] and sum(runs[0]) == runs[1][0]:
         runs, strides = [(runs[0][0], runs[0][1] + runs[1][1])], strides[:1]
 
