@@ -1,0 +1,190 @@
+"""One open geometry: the operations on its pool and its host tier."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kvexact.impl.engine.copies import Copies
+from kvexact.impl.engine.device import Device
+from kvexact.impl.engine.planner import Plan
+from kvexact.impl.engine.tables import BlockTable, HostTable, distinct
+from kvexact.impl.engine.transfers import Transfers
+from kvexact.impl.engine.views import Views
+from kvexact.impl.target import Rows
+from kvexact.refmodel.ops import (
+    Allocate,
+    CopyBlocks,
+    Evict,
+    Free,
+    Offload,
+    Op,
+    Read,
+    Reset,
+    Restore,
+    WriteTokens,
+    Zero,
+)
+
+_WORD_BYTES = 8
+#: Rows start at a multiple of this in scratch memory, so that wide accesses have a chance.
+_ROW_ALIGNMENT = 16
+
+
+def _rows_start(slots: int) -> int:
+    """Where rows start in scratch memory, behind so many slots."""
+    return -(-_WORD_BYTES * slots // _ROW_ALIGNMENT) * _ROW_ALIGNMENT
+
+
+@dataclass(slots=True)
+class Cache:
+    """The parts of an open geometry. ``pool`` is the address of the pool's storage.
+
+    In each operation all checks come first, then the device's work, then the tables.
+    """
+
+    device: Device
+    plan: Plan
+    pool: int
+    blocks: BlockTable
+    host: HostTable
+    views: Views
+    copies: Copies
+    transfers: Transfers
+
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        """Run an op. Raises as `Target.apply` says."""
+        found = _HANDLERS[type(op)](self, op, rows)
+        self.device.finish()
+        return found
+
+    def allocate(self, op: Allocate, _: Rows | None) -> None:
+        group = self.blocks.group(op.group)
+        blocks = self.blocks.ids(op.blocks)
+        distinct("block", blocks)
+        self.blocks.require_free(group, blocks)
+        self.blocks.give(group, blocks)
+
+    def free(self, op: Free, _: Rows | None) -> None:
+        self.blocks.take(self._owned(op))
+
+    def _owned(self, op: Free | Zero) -> list[int]:
+        group = self.blocks.group(op.group)
+        blocks = self.blocks.ids(op.blocks)  # type: ignore[arg-type]  # handles are bound
+        distinct("block", blocks)
+        self.blocks.require_owned(group, blocks)
+        return list(blocks)
+
+    def write_tokens(self, op: WriteTokens, rows: Rows | None) -> None:
+        index = self.blocks.group(op.group)
+        group = self.plan.groups[index]
+        slots = self.blocks.slots(index, op.slots, unique=True)
+        assert rows is not None
+        count = len(slots)
+        if not count:
+            return
+        start = _rows_start(count)
+        nbytes = start + sum([data.size for data in rows])
+        scratch = self.device.scratch_of(nbytes)
+        scratch.words[:count] = slots
+        end = start
+        for data in rows:
+            scratch.bytes[end : end + data.size] = data.reshape(-1)
+            end += data.size
+        self.device.push(nbytes)
+        self.device.launch(
+            "write",
+            *self.views.table("write", index),
+            scratch.device,
+            count,
+            group.kernel_tokens,
+            self.plan.geometry.blocks * group.block_size,
+            scratch.device + start,
+            self.pool,
+        )
+
+    def read(self, op: Read, _: Rows | None) -> Rows:
+        index = self.blocks.group(op.group)
+        group = self.plan.groups[index]
+        slots = self.blocks.slots(index, op.slots, unique=False)
+        count = len(slots)
+        shapes = [one.shape for one in group.sets]
+        sizes = [(count, s.layers, s.heads, s.cell_bytes) for s in shapes]
+        start = _rows_start(count)
+        nbytes = count * sum([s.layers * s.heads * s.cell_bytes for s in shapes])
+        scratch = self.device.scratch_of(start + nbytes)
+        if count:
+            scratch.words[:count] = slots
+            self.device.push(8 * count)
+            self.device.launch(
+                "read",
+                *self.views.table("read", index),
+                scratch.device,
+                count,
+                group.kernel_tokens,
+                scratch.device + start,
+                self.pool,
+            )
+            self.device.pull(start, nbytes)
+        rows = []
+        for size in sizes:
+            end = start + size[0] * size[1] * size[2] * size[3]
+            rows.append(scratch.bytes[start:end].reshape(size).copy())
+            start = end
+        return tuple(rows)
+
+    def zero(self, op: Zero, _: Rows | None) -> None:
+        blocks = self._owned(op)
+        if blocks:
+            scratch = self.device.scratch_of(8 * len(blocks))
+            scratch.words[: len(blocks)] = blocks
+            self.device.push(8 * len(blocks))
+            table = self.views.table("zero", op.group)
+            self.device.launch("zero", *table, scratch.device, len(blocks), self.pool)
+
+    def copy_blocks(self, op: CopyBlocks, _: Rows | None) -> None:
+        index = self.blocks.group(op.group)
+        group = self.plan.groups[index]
+        pairs = self.blocks.pairs(index, op.pairs, op.tokens)
+        self.copies.run(index, group, pairs, op.tokens)
+
+    def offload(self, op: Offload, _: Rows | None) -> None:
+        jobs = self.host.moves(self.blocks, op.jobs)
+        places = [place for job in jobs for place in zip(job.slots, job.parts, strict=True)]
+        distinct("part", places)
+        for job in jobs:
+            self.blocks.require_owned(job.group, job.blocks)
+        self.host.require_room(jobs)
+        self.transfers.run(jobs, to_pool=False)
+        self.host.keep(jobs)
+
+    def restore(self, op: Restore, _: Rows | None) -> None:
+        jobs = self.host.moves(self.blocks, op.jobs)
+        distinct("block", [block for job in jobs for block in job.blocks])
+        for job in jobs:
+            self.blocks.require_owned(job.group, job.blocks)
+        self.host.require_held(jobs)
+        self.transfers.run(jobs, to_pool=True)
+
+    def evict(self, op: Evict, _: Rows | None) -> None:
+        slots = self.host.ids(op.host_slots)
+        distinct("host slot", slots)
+        self.host.require_used(slots)
+        self.host.drop(slots)
+
+    def reset(self, _op: Reset, _: Rows | None) -> None:
+        self.blocks.reset()
+        self.host.reset()
+
+
+_HANDLERS: dict[type[Op], Callable[[Cache, Any, Rows | None], Rows | None]] = {
+    Allocate: Cache.allocate,
+    Free: Cache.free,
+    WriteTokens: Cache.write_tokens,
+    Zero: Cache.zero,
+    CopyBlocks: Cache.copy_blocks,
+    Offload: Cache.offload,
+    Restore: Cache.restore,
+    Read: Cache.read,
+    Evict: Cache.evict,
+    Reset: Cache.reset,
+}

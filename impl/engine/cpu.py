@@ -1,0 +1,164 @@
+"""The CPU device: kernels.cu built by the host compiler, every access checked before it is made.
+
+Work is done when it is enqueued. What a GPU does in parallel runs in waves of ``lanes`` tasks,
+forwards or in reverse; a result that depends on either is wrong on a GPU.
+"""
+
+import ctypes
+import mmap
+import weakref
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar, cast
+
+import numpy as np
+
+from kvexact.impl.engine import build
+from kvexact.impl.engine.device import HOST, POISON, POOL, SCRATCH, Device, Scratch, Words
+from kvexact.impl.target import Bytes, DeviceLost, OutOfBounds
+
+_PAGE = mmap.PAGESIZE
+_NO_ACCESS = 0
+_READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
+_MOST_LANES = 32
+#: Arguments of an entry point, the context included.
+_ARGUMENTS = {"write": 9, "read": 8, "copy": 9, "zero": 6, "transfer": 5, "copy_batch": 7}
+
+# Words of kernels.cu's Context.
+_LANES, _REVERSE, _AREAS, _BAD_ADDRESS, _BAD_BYTES, _CONTEXT_WORDS = 0, 1, 2, 8, 9, 10
+_OUT_OF_BOUNDS = 1
+
+
+@lru_cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    number = ctypes.c_int
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, number, number, number, ctypes.c_long)
+    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return libc
+
+
+@lru_cache
+def _library(macros: tuple[str, ...], source: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(build.host_library(macros, source)))
+    for name, count in _ARGUMENTS.items():
+        getattr(library, f"kv_{name}").argtypes = [ctypes.c_int64] * count
+    return library
+
+
+def guarded(nbytes: int) -> tuple[Bytes, int]:
+    """Zeroed memory of its own between two pages without access, and its address.
+
+    It is unmapped when the last view of it is gone, so that a view never outlives its bytes.
+    """
+    libc = _libc()
+    size = -(-nbytes // _PAGE) * _PAGE + 2 * _PAGE
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    start = libc.mmap(None, size, _NO_ACCESS, flags, -1, 0)
+    if start in (None, ctypes.c_void_p(-1).value):
+        raise MemoryError(f"mmap of {size} bytes: errno {ctypes.get_errno()}")
+    address = cast("int", start) + _PAGE
+    if nbytes and libc.mprotect(address, size - 2 * _PAGE, _READ_WRITE):
+        raise MemoryError(f"mprotect of {nbytes} bytes: errno {ctypes.get_errno()}")
+    memory = (ctypes.c_uint8 * nbytes).from_address(address)
+    weakref.finalize(memory, libc.munmap, start, size).atexit = False
+    return np.frombuffer(memoryview(memory), np.uint8), address
+
+
+class CpuDevice(Device):
+    """See the module. ``lanes`` is 1 to 32 tasks in lockstep."""
+
+    name: ClassVar[str] = "cpu"
+
+    def __init__(
+        self,
+        macros: tuple[str, ...] = (),
+        source: Path = build.SOURCE,
+        *,
+        lanes: int = _MOST_LANES,
+        reverse: bool = False,
+    ) -> None:
+        if not 1 <= lanes <= _MOST_LANES:
+            raise ValueError(f"{lanes} lanes; use 1 to {_MOST_LANES}")
+        library = _library(macros, source)
+        self._entries = {name: getattr(library, f"kv_{name}") for name in _ARGUMENTS}
+        self._context = np.zeros(_CONTEXT_WORDS, np.int64)
+        self._context[[_LANES, _REVERSE]] = lanes, reverse
+        self._context_address = int(self._context.ctypes.data)
+        self._areas: dict[int, Bytes] = {}
+        self._tables: list[Words] = []
+        super().__init__(macros, source)
+
+    def _register(self, area: int, address: int, nbytes: int) -> None:
+        self._context[_AREAS + 2 * area : _AREAS + 2 * area + 2] = address, address + nbytes
+
+    def _make_scratch(self, nbytes: int) -> Scratch:
+        data, address = guarded(nbytes)
+        data.fill(POISON)
+        self._register(SCRATCH, address, nbytes)
+        return Scratch(data, address, address)
+
+    def allocate(self, area: int, nbytes: int, registered_bytes: int) -> int:
+        """See `Device`."""
+        self._areas[area], address = guarded(nbytes)
+        self._register(area, address, registered_bytes)
+        return address
+
+    def view(self, area: int) -> Bytes:
+        """See `Device`; the very bytes."""
+        return self._areas[area]
+
+    def load(self, area: int, data: Bytes) -> None:
+        """See `Device`."""
+        self._areas[area][:] = data
+
+    def table(self, words: Words) -> int:
+        """See `Device`."""
+        kept = np.ascontiguousarray(words, np.int64)
+        self._tables.append(kept)
+        return int(kept.ctypes.data)
+
+    def push(self, nbytes: int) -> None:
+        """Both sides are one."""
+
+    def pull(self, start: int, nbytes: int) -> None:
+        """Both sides are one."""
+
+    def launch(self, kernel: str, *arguments: int) -> None:
+        """See `Device`."""
+        error = self._entries[kernel](self._context_address, *arguments)
+        counts = self.counts
+        counts[kernel] = counts.get(kernel, 0) + 1
+        if error:
+            self._report(kernel, error)
+
+    def copy_batch(self, count: int, *, to_pool: bool) -> None:
+        """See `Device`."""
+        pool = self.scratch.host
+        host, lengths = pool + 8 * count, pool + 16 * count
+        if to_pool:
+            self.launch("copy_batch", HOST, POOL, pool, host, lengths, count)
+        else:
+            self.launch("copy_batch", POOL, HOST, host, pool, lengths, count)
+
+    def _report(self, kernel: str, error: int) -> None:
+        address, nbytes = (int(word) for word in self._context[[_BAD_ADDRESS, _BAD_BYTES]])
+        bounds = self._context[_AREAS:_BAD_ADDRESS].tolist()
+        starts = {name: bounds[2 * area] for area, name in ((POOL, "pool"), (HOST, "host tier"))}
+        near = min(starts, key=lambda name: abs(address - starts[name]))
+        where = f"{kernel}: {nbytes} bytes at {near} {address - starts[near]:+}"
+        if error == _OUT_OF_BOUNDS:
+            raise OutOfBounds(f"{where} are outside registered memory")
+        raise DeviceLost(f"{where} are misaligned for an access of this width")
+
+    def finish(self) -> None:
+        """Work is done when it is enqueued."""
+
+    def release(self) -> None:
+        """See `Device`."""
+        self._areas.clear()
+        self._tables.clear()
+        self._context[_AREAS : _AREAS + 4] = 0
+        self.counts.clear()

@@ -1,0 +1,139 @@
+"""The built-in engine: a compact paged KV cache, and what the fuzzer checks.
+
+It derives every number from docs/design.md on its own. What it decides sits in small parts, class
+attributes of `Engine`, so that a planted fault replaces one decision of one part.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from kvexact.impl.engine import build
+from kvexact.impl.engine.cache import Cache
+from kvexact.impl.engine.copies import Copies
+from kvexact.impl.engine.cpu import CpuDevice
+from kvexact.impl.engine.device import HOST, POOL, Device
+from kvexact.impl.engine.planner import Plan, Planner
+from kvexact.impl.engine.refusals import Refusals
+from kvexact.impl.engine.regions import Registered, Registrar, facts
+from kvexact.impl.engine.tables import BlockTable, HostTable
+from kvexact.impl.engine.transfers import Transfers
+from kvexact.impl.engine.views import Views
+from kvexact.impl.target import Area, Bytes, Facts, Rows, Target
+from kvexact.refmodel.ops import Op
+from kvexact.refmodel.spec import Geometry
+
+_AREAS: dict[Area, int] = {"pool": POOL, "host": HOST}
+
+
+class Engine(Target):
+    """A paged KV cache on a device.
+
+    A device is made for the first geometry and kept: it has compiled kernels and scratch memory.
+    """
+
+    planner: ClassVar[type[Planner]] = Planner
+    refusals: ClassVar[type[Refusals]] = Refusals
+    registrar: ClassVar[type[Registrar]] = Registrar
+    block_table: ClassVar[type[BlockTable]] = BlockTable
+    host_table: ClassVar[type[HostTable]] = HostTable
+    views: ClassVar[type[Views]] = Views
+    copies: ClassVar[type[Copies]] = Copies
+    transfers: ClassVar[type[Transfers]] = Transfers
+    #: Compile-time macros of the kernels.
+    macros: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self) -> None:
+        self._device: Device | None = None
+        self._cache: Cache | None = None
+
+    def make_device(self) -> Device:
+        """The device that this engine runs on.
+
+        Raises:
+            Unavailable: not on this machine.
+        """
+        raise NotImplementedError
+
+    def plan(self, geometry: Geometry) -> Facts:
+        """See `Target`."""
+        return facts(*self._register(geometry))
+
+    def _register(self, geometry: Geometry) -> tuple[Plan, Registered]:
+        plan = self.planner().plan(geometry)
+        self.refusals().check(plan)
+        logical = geometry.logical_bytes
+        if logical is None:
+            logical = plan.logical_bytes
+        return plan, self.registrar().register(plan, plan.physical_bytes, logical)
+
+    def open(self, geometry: Geometry) -> Facts:
+        """See `Target`."""
+        self.close()
+        plan, registered = self._register(geometry)
+        if self._device is None:
+            self._device = self.make_device()
+        device = self._device
+        row = plan.row_bytes
+        pool = device.allocate(POOL, plan.physical_bytes, plan.physical_bytes)
+        host = device.allocate(HOST, registered.worker_slots * row, registered.host_rows * row)
+        views = self.views(plan, device)
+        self._cache = Cache(
+            device,
+            plan,
+            pool,
+            self.block_table(plan),
+            self.host_table(plan.scheduler_slots, plan.geometry.host.chunk_blocks),
+            views,
+            self.copies(device, views, pool),
+            self.transfers(plan, registered, device, pool, host),
+        )
+        return facts(plan, registered)
+
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        """See `Target`."""
+        return self._live().apply(op, rows)
+
+    def _live(self) -> Cache:
+        if self._cache is None:
+            raise RuntimeError("no geometry is open")
+        return self._cache
+
+    def view(self, area: Area) -> Bytes:
+        """See `Target`."""
+        return self._live().device.view(_AREAS[area])
+
+    def load(self, area: Area, data: Bytes) -> None:
+        """See `Target`."""
+        self._live().device.load(_AREAS[area], data)
+
+    def close(self) -> None:
+        """See `Target`."""
+        self._cache = None
+        if self._device is not None:
+            self._device.release()
+
+    def launches(self) -> Mapping[str, int]:
+        """See `Target`: kernels by their names, and copy_batch."""
+        return {} if self._device is None else dict(self._device.counts)
+
+
+class CpuEngine(Engine):
+    """The engine on the CPU device; ``lanes`` and ``reverse`` say how it runs parallel tasks."""
+
+    lanes: ClassVar[int] = 32
+    reverse: ClassVar[bool] = False
+
+    @classmethod
+    def check_available(cls) -> None:
+        """See `Target`: it needs a C++ compiler."""
+        build.host_library(cls.macros)
+
+    def make_device(self) -> Device:
+        """See `Engine`."""
+        return CpuDevice(self.macros, lanes=self.lanes, reverse=self.reverse)
+
+
+def cpu_engine(lanes: int, *, reverse: bool) -> type[CpuEngine]:
+    """A `CpuEngine` that runs parallel tasks in another way."""
+    name = f"CpuEngine{lanes}{'Reverse' if reverse else ''}"
+    return type(name, (CpuEngine,), {"lanes": lanes, "reverse": reverse})

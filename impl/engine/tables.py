@@ -1,0 +1,184 @@
+"""Who owns which block, and what each host slot holds. Refusals of ops are decided here.
+
+An op is refused for the first reason, in the order range, duplicate, owner, host, that any of its
+elements meets. So every check goes over all elements before the next one starts, and nothing is
+changed until all of them have passed.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from kvexact.impl.engine.planner import Plan
+from kvexact.refmodel.ops import Job, Pair, Slot
+from kvexact.refmodel.spec import Refused
+
+_NOBODY = -1
+
+
+class Moves(NamedTuple):
+    """What one group moves in a transfer, element by element."""
+
+    group: int
+    blocks: Sequence[int]
+    slots: Sequence[int]
+    parts: Sequence[int]
+
+
+def _within(what: str, values: Sequence[int], count: int) -> None:
+    if values and (min(values) < 0 or max(values) >= count):
+        outside = next(value for value in values if not 0 <= value < count)
+        raise Refused("range", f"{what} {outside} of {count}")
+
+
+def distinct(what: str, values: Sequence[object]) -> None:
+    """Refuse a list that names something twice."""
+    if len(set(values)) != len(values):
+        raise Refused("duplicate", f"a {what} is named twice in {list(values)}")
+
+
+class BlockTable:
+    """The owner of each manager block: one at most, because groups overlay the same bytes."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.blocks = plan.geometry.blocks
+        self.block_sizes = [group.block_size for group in plan.groups]
+        self.owners = [_NOBODY] * self.blocks
+
+    def block_size(self, group: int) -> int:
+        """Token slots of one block of a group."""
+        return self.block_sizes[group]
+
+    def group(self, index: int) -> int:
+        """A group's index, in range."""
+        if not 0 <= index < len(self.block_sizes):
+            raise Refused("range", f"group {index} of {len(self.block_sizes)}")
+        return index
+
+    def ids(self, blocks: Sequence[int]) -> Sequence[int]:
+        """Block ids, in range."""
+        _within("block", blocks, self.blocks)
+        return blocks
+
+    def require_free(self, group: int, blocks: Sequence[int]) -> None:  # noqa: ARG002
+        """Refuse blocks that somebody owns: groups overlay the same bytes."""
+        for block in blocks:
+            if self.owners[block] != _NOBODY:
+                raise Refused("owner", f"block {block} is group {self.owners[block]}'s")
+
+    def require_owned(self, group: int, blocks: Sequence[int]) -> None:
+        """Refuse blocks that the group does not own."""
+        owners = self.owners
+        for block in blocks:
+            if owners[block] != group:
+                raise Refused("owner", f"block {block} is not group {group}'s")
+
+    def slots(self, group: int, slots: Sequence[Slot | None], *, unique: bool) -> list[int]:
+        """Token indexes in the pool, -1 for a pad row; checked for range, duplicate and owner."""
+        real = [slot for slot in slots if slot is not None]
+        blocks = self.ids([slot[0] for slot in real])  # type: ignore[misc]  # handles are bound
+        _within("token", [slot[1] for slot in real], self.block_sizes[group])
+        if unique:
+            distinct("slot", real)
+        self.require_owned(group, blocks)
+        block_size = self.block_size(group)
+        known = iter(blocks)
+        return [-1 if slot is None else next(known) * block_size + slot[1] for slot in slots]
+
+    def pairs(self, group: int, pairs: Sequence[Pair], tokens: int | None) -> list[tuple[int, int]]:
+        """Pairs of blocks to copy, checked for range and owner."""
+        blocks = self.ids([block for pair in pairs for block in pair])  # type: ignore[misc]  # bound
+        if tokens is not None:
+            _within("token count", [tokens], self.block_sizes[group] + 1)
+        self.require_owned(group, blocks)
+        return list(zip(blocks[::2], blocks[1::2], strict=True))
+
+    def give(self, group: int, blocks: Iterable[int]) -> None:
+        """Record that the group owns these blocks."""
+        for block in blocks:
+            self.owners[block] = group
+
+    def take(self, blocks: Iterable[int]) -> None:
+        """Record that nobody owns these blocks."""
+        self.give(_NOBODY, blocks)
+
+    def reset(self) -> None:
+        """Nobody owns anything."""
+        self.owners = [_NOBODY] * self.blocks
+
+
+class HostTable:
+    """Which group's chunk each host slot holds, and which of its parts are there.
+
+    Args:
+        slots: host slots that the scheduler hands out.
+        chunk_blocks: parts of a chunk.
+    """
+
+    def __init__(self, slots: int, chunk_blocks: int) -> None:
+        self.slots = slots
+        self.chunk_blocks = chunk_blocks
+        self.holder: dict[int, int] = {}
+        self.parts: dict[int, set[int]] = {}
+
+    def ids(self, slots: Sequence[int]) -> Sequence[int]:
+        """Host slots, in range."""
+        _within("host slot", slots, self.slots)
+        return slots
+
+    def moves(self, table: BlockTable, jobs: Sequence[Job]) -> list[Moves]:
+        """All that an op moves, in range."""
+        found = []
+        for job in jobs:
+            group = table.group(job.group)
+            blocks = table.ids([move[0] for move in job.moves])  # type: ignore[misc]  # bound
+            slots = self.ids([move[1] for move in job.moves])
+            parts = [move[2] for move in job.moves]
+            _within("part", parts, self.chunk_blocks)
+            found.append(Moves(group, blocks, slots, parts))
+        return found
+
+    def require_room(self, jobs: Sequence[Moves]) -> None:
+        """Refuse a slot that holds, or gets in the same op, another group's chunk."""
+        gets: dict[int, int] = {}
+        for group, _, slots, _ in jobs:
+            for slot in slots:
+                if self.holder.get(slot, group) != group or gets.setdefault(slot, group) != group:
+                    raise Refused("host", f"slot {slot} is not for group {group}")
+
+    def require_held(self, jobs: Sequence[Moves]) -> None:
+        """Refuse a restore of what is not there."""
+        for group, _, slots, parts in jobs:
+            for slot, part in zip(slots, parts, strict=True):
+                if not self.holds(group, slot, part):
+                    raise Refused("host", f"slot {slot} has no part {part} of group {group}")
+
+    def holds(self, group: int, slot: int, part: int) -> bool:
+        """Whether a part of a group's chunk is in a slot."""
+        return self.holder.get(slot) == group and part in self.parts[slot]
+
+    def require_used(self, slots: Sequence[int]) -> None:
+        """Refuse slots that hold nothing."""
+        for slot in slots:
+            if slot not in self.holder:
+                raise Refused("host", f"slot {slot} holds nothing")
+
+    def keep(self, jobs: Sequence[Moves]) -> None:
+        """Record what an offload brought."""
+        for group, _, slots, parts in jobs:
+            for slot, part in zip(slots, parts, strict=True):
+                self.holder[slot] = group
+                self.parts.setdefault(slot, set()).update(self.present(part))
+
+    def present(self, part: int) -> Sequence[int]:
+        """The parts of a chunk that are there once ``part`` was stored."""
+        return (part,)
+
+    def drop(self, slots: Sequence[int]) -> None:
+        """Record that these slots hold nothing."""
+        for slot in slots:
+            del self.holder[slot], self.parts[slot]
+
+    def reset(self) -> None:
+        """No slot holds anything."""
+        self.holder.clear()
+        self.parts.clear()

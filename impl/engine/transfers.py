@@ -1,0 +1,147 @@
+"""Transfers between the pool and the host tier: descriptors, and two ways to carry them out.
+
+Usually the driver copies a batch. Many small pieces on their way to the pool are faster in a kernel
+that moves 8-byte words, if the pieces consist of such words.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kvexact.impl.engine.device import Device, Words
+from kvexact.impl.engine.planner import GroupPlan, Plan, SetPlan
+from kvexact.impl.engine.regions import Region, Registered
+from kvexact.impl.engine.tables import Moves
+
+WORD_BYTES = 8
+#: The kernel takes runs shorter than this,
+FAST_RUN_BYTES = 28 * 1024
+#: and at least so many descriptors.
+FAST_DESCRIPTORS = 16
+
+
+class GroupRuns(NamedTuple):
+    """One group's registered runs; each array has one element a run.
+
+    Attributes:
+        pool, stride: address in block 0, bytes from block to block.
+        row, part: offset in a host row of part 0, bytes from part to part.
+        length: content bytes.
+        fast: whether the kernel can move every run.
+    """
+
+    pool: Words
+    stride: Words
+    row: Words
+    part: Words
+    length: Words
+    fast: bool
+
+
+class Transfers:
+    """Moves registered regions of blocks into rows of the host tier, and back."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        registered: Registered,
+        device: Device,
+        pool_address: int,
+        host_address: int,
+    ) -> None:
+        self.plan = plan
+        self.device = device
+        self.pool_address = pool_address
+        self.host_address = host_address
+        self.groups = [
+            self._runs(group, regions)
+            for group, regions in zip(plan.groups, registered.groups, strict=True)
+        ]
+
+    def _runs(self, group: GroupPlan, regions: tuple[Region, ...]) -> GroupRuns:
+        chunk = self.plan.geometry.host.chunk_blocks
+        runs = []
+        known = iter(regions)
+        start = 0
+        for one in group.sets:
+            for _ in range(one.shape.layers):
+                page = [next(known) for _ in range(one.runs)]
+                content = sum([region.length for region in page])
+                at = start
+                for region in page:
+                    place = self.pool_address + self.base(region)
+                    stride, length = self.block_stride(group, region), self.width(one, region)
+                    runs.append((place, stride, at, self.part_stride(content), length))
+                    at += region.length
+                start += content * chunk
+        pool, strides, row, part, lengths = np.array(runs, np.int64).T.copy()
+        fast = all(self.fits_kernel(run[4]) for run in runs)
+        return GroupRuns(pool, strides, row, part, lengths, fast)
+
+    # Decisions.
+
+    def base(self, region: Region) -> int:
+        """Where a region starts, from the start of the storage."""
+        return region.base
+
+    def block_stride(self, group: GroupPlan, region: Region) -> int:  # noqa: ARG002
+        """From one manager block's run to the next one's."""
+        return region.stride
+
+    def width(self, one: SetPlan, region: Region) -> int:  # noqa: ARG002
+        """Bytes of a run that are moved."""
+        return region.length
+
+    def part_stride(self, content_bytes: int) -> int:
+        """From one part of a chunk to the next one in a host row."""
+        return content_bytes
+
+    def fits_kernel(self, length: int) -> bool:
+        """Whether the transfer kernel can move a run of this length."""
+        return length < FAST_RUN_BYTES and length % WORD_BYTES == 0
+
+    def first_part(self, parts: Words, *, to_pool: bool) -> Words:  # noqa: ARG002
+        """The parts of the host rows that a job's blocks are in."""
+        return parts
+
+    def launched(self, count: int) -> int:
+        """How many of ``count`` descriptors a launch of the transfer kernel takes."""
+        return count
+
+    # Execution.
+
+    def run(self, jobs: Sequence[Moves], *, to_pool: bool) -> None:
+        """Move all that the jobs name; elements of one op do not depend on each other."""
+        count = sum([len(job.blocks) * len(self.groups[job.group].pool) for job in jobs])
+        if not count:
+            return
+        fast = to_pool and count >= FAST_DESCRIPTORS
+        fast = fast and all(self.groups[job.group].fast for job in jobs if job.blocks)
+        scratch = self.device.scratch_of(3 * WORD_BYTES * count)
+        self._describe(jobs, scratch.words, count, to_pool=to_pool)
+        if not fast:
+            self.device.copy_batch(count, to_pool=to_pool)
+            return
+        scratch.words[2 * count : 3 * count] //= WORD_BYTES
+        self.device.push(3 * WORD_BYTES * count)
+        pool, host, words = [scratch.device + WORD_BYTES * count * i for i in range(3)]
+        self.device.launch("transfer", pool, host, words, self.launched(count))
+
+    def _describe(self, jobs: Sequence[Moves], words: Words, count: int, *, to_pool: bool) -> None:
+        """Fill in pool addresses, then host addresses, then lengths."""
+        row_bytes = self.plan.row_bytes
+        at = 0
+        for job in jobs:
+            if not job.blocks:
+                continue
+            runs = self.groups[job.group]
+            blocks, slots, parts = np.array(job[1:], np.int64)[:, :, None]
+            parts = self.first_part(parts, to_pool=to_pool)
+            pool = blocks * runs.stride + runs.pool
+            host = slots * row_bytes + (parts * runs.part + (self.host_address + runs.row))
+            end = at + pool.size
+            words[at:end] = pool.ravel()
+            words[count + at : count + end] = host.ravel()
+            words[2 * count + at : 2 * count + end].reshape(pool.shape)[:] = runs.length
+            at = end
