@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvexact.impl.engine.copies import Copies
-from kvexact.impl.engine.device import Device
+from kvexact.impl.engine.device import WORD_BYTES, Device
 from kvexact.impl.engine.planner import Plan
 from kvexact.impl.engine.tables import BlockTable, HostTable, distinct
 from kvexact.impl.engine.transfers import Transfers
@@ -25,14 +25,13 @@ from kvexact.refmodel.ops import (
     Zero,
 )
 
-_WORD_BYTES = 8
 #: Rows start at a multiple of this in scratch memory, so that wide accesses have a chance.
 _ROW_ALIGNMENT = 16
 
 
 def _rows_start(slots: int) -> int:
     """Where rows start in scratch memory, behind so many slots."""
-    return -(-_WORD_BYTES * slots // _ROW_ALIGNMENT) * _ROW_ALIGNMENT
+    return -(-WORD_BYTES * slots // _ROW_ALIGNMENT) * _ROW_ALIGNMENT
 
 
 @dataclass(slots=True)
@@ -114,7 +113,7 @@ class Cache:
         scratch = self.device.scratch_of(start + nbytes)
         if count:
             scratch.words[:count] = slots
-            self.device.push(8 * count)
+            self.device.push(WORD_BYTES * count)
             self.device.launch(
                 "read",
                 *self.views.table("read", index),
@@ -135,9 +134,9 @@ class Cache:
     def zero(self, op: Zero, _: Rows | None) -> None:
         blocks = self._owned(op)
         if blocks:
-            scratch = self.device.scratch_of(8 * len(blocks))
+            scratch = self.device.scratch_of(WORD_BYTES * len(blocks))
             scratch.words[: len(blocks)] = blocks
-            self.device.push(8 * len(blocks))
+            self.device.push(WORD_BYTES * len(blocks))
             table = self.views.table("zero", op.group)
             self.device.launch("zero", *table, scratch.device, len(blocks), self.pool)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kvexact.impl.engine.device import Device
+from kvexact.impl.engine.device import WORD_BYTES, Device
 from kvexact.impl.engine.planner import GroupPlan
 from kvexact.impl.engine.views import Views
 
@@ -30,17 +30,17 @@ class Copies:
             table = self.views.table("partial_copy", index)
             first, block_tokens, count = group.block_size, group.kernel_tokens, tokens
         total = len(pairs)
-        scratch = self.device.scratch_of(16 * total)
+        scratch = self.device.scratch_of(2 * WORD_BYTES * total)
         scratch.words[:total] = [pair[0] * first for pair in pairs]
         scratch.words[total : 2 * total] = [pair[1] * first for pair in pairs]
-        self.device.push(16 * total)
+        self.device.push(2 * WORD_BYTES * total)
         source = scratch.device
         for size in self.waves(pairs):
-            target = source + 8 * total
+            target = source + WORD_BYTES * total
             self.device.launch(
                 "copy", *table, source, target, size, count, block_tokens, self.pool_address
             )
-            source += 8 * size
+            source += WORD_BYTES * size
 
     def tokens(self, tokens: int | None) -> int | None:
         """How many token slots of each block are copied; None for all."""

@@ -14,7 +14,16 @@ from typing import ClassVar, cast
 import numpy as np
 
 from kvexact.impl.engine import build
-from kvexact.impl.engine.device import HOST, POISON, POOL, SCRATCH, Device, Scratch, Words
+from kvexact.impl.engine.device import (
+    HOST,
+    POISON,
+    POOL,
+    SCRATCH,
+    WORD_BYTES,
+    Device,
+    Scratch,
+    Words,
+)
 from kvexact.impl.target import Bytes, DeviceLost, OutOfBounds
 
 _PAGE = mmap.PAGESIZE
@@ -137,7 +146,8 @@ class CpuDevice(Device):
     def copy_batch(self, count: int, *, to_pool: bool) -> None:
         """See `Device`."""
         pool = self.scratch.host
-        host, lengths = pool + 8 * count, pool + 16 * count
+        host = pool + WORD_BYTES * count
+        lengths = host + WORD_BYTES * count
         if to_pool:
             self.launch("copy_batch", HOST, POOL, pool, host, lengths, count)
         else:

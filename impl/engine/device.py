@@ -19,6 +19,8 @@ Words = npt.NDArray[np.int64]
 #: Areas of memory; kernels.cu has the same numbers.
 POOL, HOST, SCRATCH = 0, 1, 2
 
+WORD_BYTES = 8
+
 #: What unused scratch memory holds: no result may lean on zeros that nobody wrote.
 POISON = 0xA5
 

@@ -7,7 +7,7 @@ attributes of `Engine`, so that a planted fault replaces one decision of one par
 from collections.abc import Mapping
 from typing import ClassVar
 
-from kvexact.impl.engine import build
+from kvexact.impl.engine import build, cuda
 from kvexact.impl.engine.cache import Cache
 from kvexact.impl.engine.copies import Copies
 from kvexact.impl.engine.cpu import CpuDevice
@@ -137,3 +137,16 @@ def cpu_engine(lanes: int, *, reverse: bool) -> type[CpuEngine]:
     """A `CpuEngine` that runs parallel tasks in another way."""
     name = f"CpuEngine{lanes}{'Reverse' if reverse else ''}"
     return type(name, (CpuEngine,), {"lanes": lanes, "reverse": reverse})
+
+
+class CudaEngine(Engine):
+    """The engine on a GPU."""
+
+    @classmethod
+    def check_available(cls) -> None:
+        """See `Target`: it needs a GPU, PyTorch and nvcc."""
+        cuda.check_available()
+
+    def make_device(self) -> Device:
+        """See `Engine`."""
+        return cuda.CudaDevice(self.macros)

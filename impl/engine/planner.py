@@ -199,7 +199,7 @@ class Planner:
         sets = []
         for shape in shapes:
             strides = self.strides(geometry, shape, kernel, per_block)
-            views = self._views(geometry, shape, start, strides, strides.block // parts)
+            views = self.views(geometry, shape, start, strides, strides.block // parts)
             runs, run_stride = self.runs(geometry, shape)
             sets.append(
                 SetPlan(shape, start, strides.layer, strides.block, runs, run_stride, views)
@@ -241,9 +241,10 @@ class Planner:
             return 1, shape.content_bytes
         return shape.heads, apart * shape.head_bytes
 
-    def _views(
+    def views(
         self, geometry: Geometry, shape: Shape, start: int, strides: Strides, kernel_block: int
     ) -> tuple[FieldView, ...]:
+        """Where the fields of a layer set lie that starts at ``start``."""
         layer, _, head, token, value_half = strides
         views = []
         for field in shape.fields:

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvexact.impl.engine.device import Device, Words
+from kvexact.impl.engine.device import WORD_BYTES, Device, Words
 from kvexact.impl.engine.planner import GroupPlan, Plan, SetPlan
 from kvexact.impl.engine.regions import Region, Registered
 from kvexact.impl.engine.tables import Moves
 
-WORD_BYTES = 8
 #: The kernel takes runs shorter than this,
 FAST_RUN_BYTES = 28 * 1024
 #: and at least so many descriptors.
@@ -101,9 +100,9 @@ class Transfers:
         """Whether the transfer kernel can move a run of this length."""
         return length < FAST_RUN_BYTES and length % WORD_BYTES == 0
 
-    def first_part(self, parts: Words, *, to_pool: bool) -> Words:  # noqa: ARG002
-        """The parts of the host rows that a job's blocks are in."""
-        return parts
+    def places(self, job: Moves, *, to_pool: bool) -> tuple[Sequence[int], ...]:  # noqa: ARG002
+        """Per element its block, host slot and part."""
+        return job.blocks, job.slots, job.parts
 
     def launched(self, count: int) -> int:
         """How many of ``count`` descriptors a launch of the transfer kernel takes."""
@@ -136,8 +135,8 @@ class Transfers:
             if not job.blocks:
                 continue
             runs = self.groups[job.group]
-            blocks, slots, parts = np.array(job[1:], np.int64)[:, :, None]
-            parts = self.first_part(parts, to_pool=to_pool)
+            places = self.places(job, to_pool=to_pool)
+            blocks, slots, parts = np.array(places, np.int64)[:, :, None]
             pool = blocks * runs.stride + runs.pool
             host = slots * row_bytes + (parts * runs.part + (self.host_address + runs.row))
             end = at + pool.size

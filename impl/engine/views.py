@@ -4,6 +4,7 @@ A kernel sees a list of strips: one contiguous piece of one layer, with its own 
 Fields of a cell are strips of a token; runs of a page are strips of a whole block.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -87,20 +88,20 @@ class Views:
 
     def copy_runs(self, group: GroupPlan) -> list[Strip]:
         """What of a block a copy of whole blocks carries."""
-        return self._runs(group, {id(one): one.run_bytes for one in group.sets})
+        return self._runs(group, lambda one: one.run_bytes)
 
     def zero_runs(self, group: GroupPlan) -> list[Strip]:
         """What of a block is cleared."""
-        return self._runs(group, {id(one): self.zero_bytes(one) for one in group.sets})
+        return self._runs(group, self.zero_bytes)
 
     def zero_bytes(self, one: SetPlan) -> int:
         """How much of each run is cleared."""
         return one.run_bytes
 
-    def _runs(self, group: GroupPlan, run_bytes: dict[int, int]) -> list[Strip]:
+    def _runs(self, group: GroupPlan, run_bytes: Callable[[SetPlan], int]) -> list[Strip]:
         strips = []
         for one in group.sets:
-            size = run_bytes[id(one)]
+            size = run_bytes(one)
             for layer in range(one.shape.layers):
                 for run in range(one.runs):
                     place = one.offset + layer * one.layer_stride + run * one.run_stride

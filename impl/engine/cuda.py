@@ -1,0 +1,216 @@
+"""The CUDA device. PyTorch owns device memory, pinned host memory and the stream.
+
+A GPU does not check a kernel's accesses before they are made. So each area lies between poisoned
+guard bands, which are compared after every op; copies between tiers are checked beforehand.
+
+This module compiles and type-checks everywhere, but it needs a GPU to run. Until a run on one is
+recorded in the project's history, read it as not yet exercised.
+"""
+
+import ctypes
+import importlib
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kvexact.impl.engine import build
+from kvexact.impl.engine.device import HOST, POISON, POOL, WORD_BYTES, Device, Scratch, Words
+from kvexact.impl.target import Bytes, DeviceLost, OutOfBounds, Unavailable
+
+#: Bytes of a guard band; a multiple of 256, which is how areas are aligned.
+_GUARD_BYTES = 4096
+
+#: Arguments of an entry point, the stream included.
+_ARGUMENTS = {"write": 9, "read": 8, "copy": 9, "zero": 6, "transfer": 5}
+
+_SOURCE_READ_IN_STREAM_ORDER = 1
+
+
+class _CopyAttributes(ctypes.Structure):
+    """The driver's CUmemcpyAttributes; location hints are zero, which is none."""
+
+    _fields_: ClassVar = [
+        ("source_order", ctypes.c_int),
+        ("source_hint", ctypes.c_int * 2),
+        ("target_hint", ctypes.c_int * 2),
+        ("flags", ctypes.c_uint),
+    ]
+
+
+def _torch() -> Any:
+    return importlib.import_module("torch")
+
+
+def check_available() -> None:
+    """Raise `Unavailable` without a GPU that PyTorch can use, or without nvcc."""
+    try:
+        torch = _torch()
+    except ImportError as error:
+        raise Unavailable(f"no PyTorch ({error}): pip install torch") from error
+    if not torch.cuda.is_available():
+        raise Unavailable("PyTorch sees no CUDA device: this target needs an NVIDIA GPU")
+    build.nvcc()
+
+
+class _Area:
+    """Bytes between two guard bands, on the GPU or pinned on the host."""
+
+    def __init__(self, torch: Any, nbytes: int, registered_bytes: int, *, on_host: bool) -> None:
+        place = {"pin_memory": True} if on_host else {"device": "cuda"}
+        size = nbytes + 2 * _GUARD_BYTES
+        self._all = torch.full((size,), POISON, dtype=torch.uint8, **place)
+        self.data = self._all[_GUARD_BYTES : _GUARD_BYTES + nbytes]
+        self._bands = (self._all[:_GUARD_BYTES], self._all[size - _GUARD_BYTES :])
+        self.data.zero_()
+        self.address = int(self._all.data_ptr()) + _GUARD_BYTES
+        self.registered_bytes = registered_bytes
+
+    def is_overrun(self) -> bool:
+        """Whether a guard band has changed."""
+        return any(bool((band != POISON).any()) for band in self._bands)
+
+    def covers(self, addresses: Words, lengths: Words) -> bool:
+        """Whether all ranges lie in the registered bytes."""
+        starts = addresses - self.address
+        return bool((starts >= 0).all() and (starts + lengths <= self.registered_bytes).all())
+
+
+class CudaDevice(Device):
+    """See the module."""
+
+    name: ClassVar[str] = "cuda"
+
+    def __init__(self, macros: tuple[str, ...] = (), source: Path = build.SOURCE) -> None:
+        self._torch = _torch()
+        self._torch.cuda.init()
+        self._stream = self._torch.cuda.Stream()
+        self._handle = int(self._stream.cuda_stream)
+        library = ctypes.CDLL(str(build.cuda_library(macros, source)))
+        self._entries = {name: getattr(library, f"kv_{name}") for name in _ARGUMENTS}
+        for name, count in _ARGUMENTS.items():
+            self._entries[name].argtypes = [ctypes.c_int64] * count
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        self._areas: dict[int, _Area] = {}
+        self._tables: list[Any] = []
+        super().__init__(macros, source)
+
+    def _make_scratch(self, nbytes: int) -> Scratch:
+        torch = self._torch
+        self._host_side = torch.full((nbytes,), POISON, dtype=torch.uint8, pin_memory=True)
+        self._device_side = torch.full((nbytes,), POISON, dtype=torch.uint8, device="cuda")
+        torch.cuda.synchronize()
+        host, device = self._host_side.data_ptr(), self._device_side.data_ptr()
+        return Scratch(self._host_side.numpy(), int(host), int(device))
+
+    def allocate(self, area: int, nbytes: int, registered_bytes: int) -> int:
+        """See `Device`. The host tier is pinned and mapped, so kernels may read it."""
+        made = _Area(self._torch, nbytes, registered_bytes, on_host=area == HOST)
+        self._areas[area] = made
+        self._torch.cuda.synchronize()
+        return made.address
+
+    def view(self, area: int) -> Bytes:
+        """See `Device`; a copy of the pool, the very bytes of the host tier."""
+        self.finish()
+        view: Bytes = self._areas[area].data.cpu().numpy()
+        return view
+
+    def load(self, area: int, data: Bytes) -> None:
+        """See `Device`."""
+        self._areas[area].data.copy_(self._torch.from_numpy(np.array(data, np.uint8)))
+        self._torch.cuda.synchronize()
+
+    def table(self, words: Words) -> int:
+        """See `Device`."""
+        kept = self._torch.from_numpy(np.array(words, np.int64)).cuda()
+        self._torch.cuda.synchronize()
+        self._tables.append(kept)
+        return int(kept.data_ptr())
+
+    def push(self, nbytes: int) -> None:
+        """See `Device`. `finish` ends every op, so the host's side is not changed too early."""
+        with self._torch.cuda.stream(self._stream):
+            self._device_side[:nbytes].copy_(self._host_side[:nbytes], non_blocking=True)
+
+    def pull(self, start: int, nbytes: int) -> None:
+        """See `Device`."""
+        end = start + nbytes
+        with self._torch.cuda.stream(self._stream):
+            self._host_side[start:end].copy_(self._device_side[start:end], non_blocking=True)
+        self._synchronize("pull")
+
+    def launch(self, kernel: str, *arguments: int) -> None:
+        """See `Device`; what a kernel does wrong shows in `finish`."""
+        self.count(kernel)
+        code = self._entries[kernel](self._handle, *arguments)
+        if code:
+            self._failed(kernel, code)
+
+    def copy_batch(self, count: int, *, to_pool: bool) -> None:
+        """See `Device`."""
+        pool, host, lengths = self.scratch.words[: 3 * count].reshape(3, count)
+        for area, addresses in ((POOL, pool), (HOST, host)):
+            if not self._areas[area].covers(addresses, lengths):
+                raise OutOfBounds("copy_batch: a range is outside registered memory")
+        self.count("copy_batch")
+        step = WORD_BYTES * count
+        words = self.scratch.host
+        targets, sources = (words, words + step) if to_pool else (words + step, words)
+        code = self._batched(targets, sources, words + 2 * step, count)
+        if code:
+            self._failed("copy_batch", code)
+
+    def _batched(self, targets: int, sources: int, lengths: int, count: int) -> int:
+        """One call of the driver if it has one, else a copy after the other; an error or 0."""
+        pointer = ctypes.c_void_p
+        attributes = _CopyAttributes(_SOURCE_READ_IN_STREAM_ORDER)
+        first = ctypes.c_size_t(0)
+        arrays = (pointer(targets), pointer(sources), pointer(lengths), ctypes.c_size_t(count))
+        shared = (*arrays, ctypes.byref(attributes), ctypes.byref(first), ctypes.c_size_t(1))
+        stream = pointer(self._handle)
+        # CUDA 13 took the index of the failed copy away from the signature of CUDA 12.8.
+        if hasattr(self._driver, "cuMemcpyBatchAsync_v2"):
+            return int(self._driver.cuMemcpyBatchAsync_v2(*shared, stream))
+        if hasattr(self._driver, "cuMemcpyBatchAsync"):
+            failed = ctypes.c_size_t(0)
+            return int(self._driver.cuMemcpyBatchAsync(*shared, ctypes.byref(failed), stream))
+        words = self.scratch.words
+        base = self.scratch.host
+        starts = [(place - base) // WORD_BYTES for place in (targets, sources, lengths)]
+        for target, source, length in zip(
+            *(words[at : at + count].tolist() for at in starts), strict=True
+        ):
+            code = self._driver.cuMemcpyAsync(
+                pointer(target), pointer(source), ctypes.c_size_t(length), stream
+            )
+            if code:
+                return int(code)
+        return 0
+
+    def finish(self) -> None:
+        """See `Device`."""
+        self._synchronize("finish")
+        for area, name in ((POOL, "pool"), (HOST, "host tier")):
+            if area in self._areas and self._areas[area].is_overrun():
+                raise OutOfBounds(f"bytes around the {name} were written")
+
+    def _synchronize(self, what: str) -> None:
+        try:
+            self._stream.synchronize()
+        except RuntimeError as error:
+            raise DeviceLost(f"{what}: {error}") from error
+
+    def _failed(self, what: str, code: int) -> None:
+        """A call that was refused; whether its error sticks, the next synchronise says."""
+        try:
+            self._torch.cuda.synchronize()
+        except RuntimeError as error:
+            raise DeviceLost(f"{what}: CUDA error {code}; {error}") from error
+        raise RuntimeError(f"{what}: CUDA error {code}")
+
+    def release(self) -> None:
+        """See `Device`."""
+        self._areas.clear()
+        self._tables.clear()
+        self.counts.clear()
