@@ -27,7 +27,7 @@ def page_padding(planned: Plan, op: Op) -> Addresses:
             touched = [(group, block) for block in blocks]
         case WriteTokens(group=group, slots=slots):
             touched = [(group, slot.block) for slot in slots if slot is not None]
-        case CopyBlocks(group=group, pairs=pairs):
+        case CopyBlocks(group=group, pairs=pairs, tokens=tokens) if tokens != 0:
             touched = [(group, pair.target) for pair in pairs]
         case Restore(jobs=jobs):
             touched = [(job.group, move.block) for job in jobs for move in job.moves]
