@@ -105,6 +105,15 @@ class Cache:
         ]
         return slot_rows(op.tag, op.group, np.array(slots, np.int64), layout.row_bytes)
 
+    def split_rows(self, op: WriteTokens | Read, rows: Bytes) -> tuple[Bytes, ...]:
+        """Rows per layer set, [slot, layer, head, cell byte]."""
+        split, start = [], 0
+        for shape in self.layout(op.group).shapes:
+            end = start + shape[0] * shape[1] * shape[2]
+            split.append(np.ascontiguousarray(rows[:, start:end]).reshape(-1, *shape))
+            start = end
+        return tuple(split)
+
     def apply(self, op: Op) -> Effect:
         """Do a legal op whose blocks are ids."""
         match op:

@@ -1,0 +1,63 @@
+"""The PRNG engine: examples of all families in turn, until a budget of ops or a stop."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kvexact.fuzz.choose import Chooser, Prng
+from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.families import Family
+from kvexact.fuzz.run import Run, Wrong
+from kvexact.fuzz.seeds import derive
+from kvexact.fuzz.steps import Mix, Steps
+from kvexact.impl.target import Target
+
+#: Ops in one example.
+STEPS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One example that ran.
+
+    Attributes:
+        wrong: the disagreement that ended it, if any.
+    """
+
+    family: Family
+    run: Run
+    wrong: Wrong | None
+
+
+def run_example(
+    target: Target, family: Family, chooser: Chooser, counts: Counts, steps: int = STEPS
+) -> Example:
+    """Draw a geometry and ops from a chooser and run them; closes the target."""
+    run = Run(target, family.draw(chooser), counts)
+    try:
+        if family.plans_only:
+            run.plan_only()
+        elif run.open():
+            draw = Steps(run.model, run.names, Mix.draw(chooser, family, target)).draw
+            for op_id in range(steps):
+                run.step(draw(chooser, op_id))
+    except Wrong as wrong:
+        return Example(family, run, wrong)
+    finally:
+        target.close()
+    return Example(family, run, None)
+
+
+def campaign(
+    make_target: Callable[[], Target],
+    families: Sequence[Family],
+    seed: int,
+    counts: dict[str, Counts],
+) -> Iterator[Example]:
+    """Examples without end, one family after the other; what each did is added to its counts."""
+    target = make_target()
+    index = 0
+    while True:
+        for family in families:
+            chooser = Prng(derive(seed, family.name, index))
+            yield run_example(target, family, chooser, counts[family.name])
+        index += 1

@@ -1,0 +1,137 @@
+"""What a run did: acted, refused and idle ops, bytes that had to change, features met.
+
+A comparison of nothing proves nothing; `vacuous` says where that happened.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Shares that a family must reach, in percent.
+ACTED_LEAST = 60
+RESTORING_LEAST = 50
+VERDICT_LEAST = 20
+DECLINED_MOST = 40
+#: Below this many geometries a share means nothing.
+_GEOMETRIES_LEAST = 20
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counts of one family, or of several added up.
+
+    Attributes:
+        geometries: by verdict: "accepted", "refused:<reason>", "declined:<reason>", "unsent".
+        ops: by (kind, outcome); outcomes are "acted", "refused", "no-op" and "unsent".
+        reasons: refused ops by (kind, reason).
+        changed_bytes: content bytes that an op had to change, by kind.
+        compared_bytes: bytes compared after ops.
+        free_bytes: bytes that a target declared free, not compared.
+        facts: facts compared.
+        unchecked: names of facts that the target did not offer.
+        restoring: examples that restored bytes which had changed.
+        features: what was met at least once in an example, by name.
+    """
+
+    geometries: Counter[str] = field(default_factory=Counter)
+    ops: Counter[tuple[str, str]] = field(default_factory=Counter)
+    reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
+    changed_bytes: Counter[str] = field(default_factory=Counter)
+    compared_bytes: int = 0
+    free_bytes: int = 0
+    facts: int = 0
+    unchecked: Counter[str] = field(default_factory=Counter)
+    restoring: int = 0
+    features: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: "Counts") -> None:
+        """Add another run's counts to these."""
+        self.geometries += other.geometries
+        self.ops += other.ops
+        self.reasons += other.reasons
+        self.changed_bytes += other.changed_bytes
+        self.compared_bytes += other.compared_bytes
+        self.free_bytes += other.free_bytes
+        self.facts += other.facts
+        self.unchecked += other.unchecked
+        self.restoring += other.restoring
+        self.features += other.features
+
+    @property
+    def acted(self) -> int:
+        """Ops that acted."""
+        return sum(n for (_, outcome), n in self.ops.items() if outcome == "acted")
+
+    def outcome(self, outcome: str) -> int:
+        """Ops of one outcome, over all kinds."""
+        return sum(n for (_, found), n in self.ops.items() if found == outcome)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, for a report of another process."""
+        return {
+            "geometries": dict(self.geometries),
+            "ops": [[kind, outcome, n] for (kind, outcome), n in sorted(self.ops.items())],
+            "reasons": [[kind, reason, n] for (kind, reason), n in sorted(self.reasons.items())],
+            "changed_bytes": dict(self.changed_bytes),
+            "compared_bytes": self.compared_bytes,
+            "free_bytes": self.free_bytes,
+            "facts": self.facts,
+            "unchecked": dict(self.unchecked),
+            "restoring": self.restoring,
+            "features": dict(self.features),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Counts":
+        """The counts that `to_json` wrote."""
+        return cls(
+            Counter(data["geometries"]),
+            Counter({(kind, outcome): n for kind, outcome, n in data["ops"]}),
+            Counter({(kind, reason): n for kind, reason, n in data["reasons"]}),
+            Counter(data["changed_bytes"]),
+            data["compared_bytes"],
+            data["free_bytes"],
+            data["facts"],
+            Counter(data["unchecked"]),
+            data["restoring"],
+            Counter(data["features"]),
+        )
+
+
+def vacuous(counts: Counts, *, plans_only: bool, illegal_percent: int) -> list[str]:
+    """Why a family's run proves less than it claims; empty where it does not.
+
+    Args:
+        plans_only: the family compares verdicts and facts, no bytes.
+        illegal_percent: how often it draws ops to be refused.
+    """
+    total = sum(counts.geometries.values())
+    accepted = counts.geometries["accepted"]
+    declined = sum(n for name, n in counts.geometries.items() if name.startswith("declined"))
+    complaints = []
+    if not counts.facts:
+        complaints.append("no fact was compared")
+    if total >= _GEOMETRIES_LEAST and declined * 100 > DECLINED_MOST * total:
+        complaints.append(
+            f"the target declined {declined} of {total} geometries, more than {DECLINED_MOST} %"
+        )
+    if plans_only:
+        for verdict, n in (("accepted", accepted), ("refused", total - accepted)):
+            if total >= _GEOMETRIES_LEAST and n * 100 < VERDICT_LEAST * total:
+                complaints.append(f"only {n} of {total} geometries were {verdict}")
+        return complaints
+
+    sent = counts.acted + counts.outcome("refused") + counts.outcome("no-op")
+    if not sum(counts.changed_bytes.values()):
+        complaints.append("no content byte had to change")
+    if not counts.compared_bytes:
+        complaints.append("no byte was compared")
+    wanted = ACTED_LEAST * (100 - illegal_percent) // 100
+    if counts.acted * 100 < wanted * sent:
+        complaints.append(f"only {counts.acted} of {sent} ops acted, fewer than {wanted} %")
+    if accepted >= _GEOMETRIES_LEAST and counts.restoring * 100 < RESTORING_LEAST * accepted:
+        complaints.append(
+            f"only {counts.restoring} of {accepted} examples restored bytes that had changed"
+        )
+    return complaints

@@ -1,0 +1,323 @@
+"""One trace, executed: model and target side by side, everything compared after every op."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.features import geometry_features
+from kvexact.fuzz.steps import Names
+from kvexact.impl.target import (
+    Bytes,
+    DeviceLost,
+    Facts,
+    OutOfBounds,
+    Rows,
+    Target,
+)
+from kvexact.refmodel.cache import Cache, Effect
+from kvexact.refmodel.facts import FactValue, facts
+from kvexact.refmodel.free import host_padding, page_padding
+from kvexact.refmodel.ops import (
+    KIND_OF,
+    Allocate,
+    Dangling,
+    Free,
+    Op,
+    Read,
+    Reset,
+    WriteTokens,
+    bind,
+    block_id,
+)
+from kvexact.refmodel.plan import Plan, plan
+from kvexact.refmodel.spec import Geometry, Refused
+
+Outcome = Literal[
+    "mismatch", "rows", "fact", "refusal", "exception", "out_of_bounds", "device_lost"
+]
+
+
+@dataclass(eq=False)
+class Wrong(Exception):
+    """Model and target disagree.
+
+    Attributes:
+        outcome: how it showed.
+        op: the op after which it showed, blocks bound to ids; None: when the geometry was opened.
+        text: one line for a person.
+        want, got: what disagrees: reasons, fact values, or bytes.
+        area: the area whose bytes differ.
+        name: the fact's name, or the exception's type.
+    """
+
+    outcome: Outcome
+    op: Op | None
+    text: str
+    want: object = None
+    got: object = None
+    area: str = ""
+    name: str = ""
+
+
+@dataclass(slots=True)
+class Run:
+    """One geometry, opened in the model and in a target; `step` runs ops in both.
+
+    Attributes:
+        done: ops that ran, with their handles.
+        recorded: what happened to each of them, as a trace records it.
+        facts: what the target believes.
+    """
+
+    target: Target
+    geometry: Geometry
+    counts: Counts = field(default_factory=Counts)
+    done: list[Op] = field(default_factory=list)
+    recorded: list[str] = field(default_factory=list)
+    facts: Facts = field(default_factory=dict)
+    plan: Plan | None = None
+    model: Cache = field(init=False)
+    names: Names = field(init=False)
+    _claimed: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _restored: bool = False
+
+    def open(self) -> bool:
+        """Open the geometry in both. True: both accept it, and `step` may follow.
+
+        Raises:
+            Wrong: the verdicts, the reasons or the facts differ.
+        """
+        accepted = self._compare_plans(self.target.open)
+        if accepted:
+            assert self.plan is not None
+            self.model = Cache(self.plan)
+            self.names = Names([{} for _ in self.geometry.groups])
+            for area in sorted(self.target.declared):
+                self._same_size(area)
+                self.target.load(area, self.model.areas[area])
+            self._compare_areas(None)
+        return accepted
+
+    def plan_only(self) -> bool:
+        """Compare verdicts and facts without memory. True: both accept the geometry."""
+        return self._compare_plans(self.target.plan)
+
+    def _compare_plans(self, ask: object) -> bool:
+        assert callable(ask)
+        expected: dict[str, FactValue] = {}
+        predicted = None
+        try:
+            self.plan = plan(self.geometry)
+        except Refused as refusal:
+            predicted = refusal.reason
+        if predicted is not None and predicted not in self.target.geometry_refusals:
+            return self._verdict("unsent", accepted=False)
+        self.counts.features.update(geometry_features(self.geometry))
+        refused = None
+        try:
+            self.facts = ask(self.geometry)
+        except Refused as refusal:
+            refused = refusal
+        except Exception as error:
+            raise self._raised(error, None) from error
+        if refused is not None and predicted is None and refused.reason in self.target.may_refuse:
+            return self._verdict(f"declined:{refused.reason}", accepted=False)
+        self._compare_verdicts(predicted, refused)
+        if predicted is not None:
+            return self._verdict(f"refused:{predicted}", accepted=False)
+        assert self.plan is not None
+        expected = facts(self.plan)
+        self._compare_facts(expected)
+        return self._verdict("accepted", accepted=True)
+
+    def _verdict(self, name: str, *, accepted: bool) -> bool:
+        self.counts.geometries[name] += 1
+        return accepted
+
+    def _compare_verdicts(self, predicted: str | None, refused: Refused | None) -> None:
+        reason = refused.reason if refused else None
+        if reason != predicted:
+            text = (
+                f"the model {_verdict(predicted)} this geometry, the target {_verdict(reason)} it"
+            )
+            if refused:
+                text += f" ({refused.text})"
+            raise Wrong("refusal", None, text, predicted, reason)
+
+    def _compare_facts(self, expected: dict[str, FactValue]) -> None:
+        for name, want in expected.items():
+            if name not in self.facts:
+                self.counts.unchecked[name] += 1
+                continue
+            self.counts.facts += 1
+            got = self.facts[name]
+            if got != want:
+                raise Wrong("fact", None, f"fact {name} is {got}, not {want}", want, got, name=name)
+
+    def step(self, op: Op) -> str:
+        """Run one op in both.
+
+        Returns:
+            What happened: "acted", "no-op", "refused:<reason>", "dangling" or "unsent".
+
+        Raises:
+            Wrong: they disagree.
+        """
+        self.done.append(op)
+        self.recorded.append("failed")
+        kind = KIND_OF[type(op)]
+        happened = self._step(op, kind)
+        self.recorded[-1] = happened
+        outcome, _, reason = happened.partition(":")
+        if reason:
+            self.counts.reasons[kind, reason] += 1
+        self.counts.ops[kind, "no-op" if outcome == "dangling" else outcome] += 1
+        return happened
+
+    def _step(self, op: Op, kind: str) -> str:
+        try:
+            bound = bind(op, self._claimed)
+        except Dangling:
+            return "dangling"
+        predicted = self.model.refusal(bound)
+        promised = predicted is None or predicted in self.target.op_refusals
+        if kind not in self.target.op_kinds or not promised:
+            return "unsent"
+        rows = self._rows(bound, predicted) if type(bound) is WriteTokens else None
+        read = self._apply(bound, rows, predicted)
+        if predicted is not None:
+            self._compare_areas(bound)
+            return f"refused:{predicted}"
+        self._adopt_free_bytes(bound, kind)
+        effect = self.model.apply(bound)
+        self._compare_rows(bound, effect, read)
+        self._compare_areas(bound)
+        self._keep_names(bound)
+        self.counts.changed_bytes[kind] += effect.changed_bytes
+        if kind == "restore" and effect.changed_bytes and not self._restored:
+            self._restored = True
+            self.counts.restoring += 1
+        return "acted" if effect.acted else "no-op"
+
+    def _rows(self, op: WriteTokens, predicted: str | None) -> Rows | None:
+        """What a write stores; where it is refused, rows whose bytes do not matter."""
+        if predicted is None:
+            return self.model.split_rows(op, self.model.payload(op))
+        if not 0 <= op.group < len(self.geometry.groups):
+            return None
+        unseen = np.zeros((len(op.slots), self.model.layout(op.group).row_bytes), np.uint8)
+        return self.model.split_rows(op, unseen)
+
+    def _apply(self, op: Op, rows: Rows | None, predicted: str | None) -> Rows | None:
+        """Send an op to the target and compare the verdict."""
+        reason, text, read = None, "", None
+        try:
+            read = self.target.apply(op, rows)
+        except Refused as refusal:
+            reason, text = refusal.reason, f" ({refusal.text})"
+        except Exception as error:
+            raise self._raised(error, op) from error
+        if reason != predicted:
+            text = (
+                f"the model {_verdict(predicted)} this op, the target {_verdict(reason)} it{text}"
+            )
+            raise Wrong("refusal", op, text, predicted, reason)
+        return read
+
+    def _raised(self, error: Exception, op: Op | None) -> Wrong:
+        outcome: Outcome = "exception"
+        if isinstance(error, OutOfBounds):
+            outcome = "out_of_bounds"
+        elif isinstance(error, DeviceLost):
+            outcome = "device_lost"
+        name = type(error).__name__
+        return Wrong(outcome, op, f"the target raised {name}: {error}", name=name)
+
+    def _adopt_free_bytes(self, op: Op, kind: str) -> None:
+        """Take what the target declares free, inside this op's extents, from the target."""
+        for free in self.target.free:
+            if free.op_kind != kind:
+                continue
+            assert self.plan is not None
+            area: Literal["pool", "host"] = "pool" if free.what == "page_padding" else "host"
+            find = page_padding if free.what == "page_padding" else host_padding
+            places = find(self.plan, op)
+            if places.size and area in self.target.declared:
+                self.model.areas[area][places] = self.target.view(area)[places]
+                self.counts.free_bytes += places.size
+
+    def _compare_rows(self, op: Op, effect: Effect, read: Rows | None) -> None:
+        if effect.rows is None:
+            return
+        assert type(op) is Read
+        want = self.model.split_rows(op, effect.rows)
+        got = read or ()
+        if [item.shape for item in want] != [np.shape(item) for item in got]:
+            text = f"a read must return arrays of shapes {[item.shape for item in want]}"
+            raise Wrong("rows", op, text, want, got)
+        self.counts.compared_bytes += effect.rows.size
+        for layer_set, (one, other) in enumerate(zip(want, got, strict=True)):
+            if not np.array_equal(one, other):
+                text = f"a read of layer set {layer_set} returned other bytes"
+                raise Wrong("rows", op, text, one, np.array(other), name=str(layer_set))
+
+    def _compare_areas(self, op: Op | None) -> None:
+        """Compare every byte of every declared area."""
+        for area in sorted(self.target.declared):
+            want, got = self.model.areas[area], self.target.view(area)
+            self.counts.compared_bytes += want.size
+            if not same_bytes(want, got):
+                text = f"{area} differs in {np.count_nonzero(want != got)} bytes"
+                raise Wrong("mismatch", op, text, want.copy(), np.array(got), area)
+
+    def _same_size(self, area: str) -> None:
+        assert area in ("pool", "host")
+        want = self.model.areas[area].size
+        got = self.target.view(area).size  # type: ignore[arg-type]
+        if want != got:
+            text = f"the {area} has {got} bytes, not {want}"
+            raise Wrong("fact", None, text, want, got, name=f"{area}.bytes")
+
+    def _keep_names(self, op: Op) -> None:
+        """Keep handles in step with ownership."""
+        match op:
+            case Allocate(id=op_id, blocks=blocks):
+                self._claimed[op_id] = blocks
+                self.names.allocated(op)
+            case Free(group=group, blocks=blocks):
+                for block in blocks:
+                    self.names.gave_back(group, block_id(block))
+            case Reset():
+                self.names.reset()
+
+
+def same_bytes(one: Bytes, other: Bytes) -> bool:
+    """Whether two byte arrays are equal, eight bytes at a time."""
+    if one.size != other.size:
+        return False
+    whole = one.size & ~7
+    return bool(
+        np.array_equal(one[:whole].view(np.uint64), other[:whole].view(np.uint64))
+        and np.array_equal(one[whole:], other[whole:])
+    )
+
+
+def execute(target: Target, geometry: Geometry, ops: Sequence[Op]) -> tuple[Run, Wrong | None]:
+    """Run a whole trace and close the target; the disagreement at which it ended, if any."""
+    run = Run(target, geometry)
+    try:
+        if run.open():
+            for op in ops:
+                run.step(op)
+    except Wrong as wrong:
+        return run, wrong
+    finally:
+        target.close()
+    return run, None
+
+
+def _verdict(reason: str | None) -> str:
+    return "accepts" if reason is None else f"refuses ({reason})"
