@@ -69,7 +69,8 @@ _PARTS: dict[type, str] = {
 def _register(
     name: str, kind: str, report: str, known_minimum: int, summary: str, **part: Any
 ) -> None:
-    engine: type[CpuEngine] = type(name, (CpuEngine,), {**part, "__doc__": summary})
+    named = {**part, "__doc__": summary, "__module__": __name__}
+    engine: type[CpuEngine] = type(name, (CpuEngine,), named)
     FAULTS[name] = Fault(name, kind, report, summary, known_minimum, engine)
 
 

@@ -242,6 +242,14 @@ static inline int access(Context* context, Area area, char* place, char* held, i
 template <class Kernel>
 static int launch(void* handle, const Kernel& kernel, int64_t tasks) {
   Context* context = static_cast<Context*>(handle);
+  // All ranges first, so that a launch which leaves its memory does nothing at all.
+  for (int64_t index = 0; index < tasks; index++) {
+    Segment piece = Kernel::segment(kernel, index);
+    int error = NONE;
+    if (piece.source) error = reach(context, Kernel::from, piece.source, piece.bytes, 1);
+    if (!error && piece.target) error = reach(context, Kernel::to, piece.target, piece.bytes, 1);
+    if (error) return error;
+  }
   Task wave[MOST_LANES];
   char held[MOST_LANES][16];
   for (int64_t first = 0; first < tasks; first += context->lanes) {
@@ -278,13 +286,15 @@ extern "C" int kv_copy_batch(void* handle, int64_t from, int64_t to, const int64
                              const int64_t* sources, const int64_t* bytes, int64_t count) {
   Context* context = static_cast<Context*>(handle);
   for (int64_t i = 0; i < count; i++) {
-    char* target = reinterpret_cast<char*>(targets[i]);
+    const char* target = reinterpret_cast<const char*>(targets[i]);
     const char* source = reinterpret_cast<const char*>(sources[i]);
     int error = reach(context, static_cast<Area>(from), source, bytes[i], 1);
     if (!error) error = reach(context, static_cast<Area>(to), target, bytes[i], 1);
     if (error) return error;
-    memcpy(target, source, bytes[i]);
   }
+  for (int64_t i = 0; i < count; i++)
+    memcpy(reinterpret_cast<char*>(targets[i]), reinterpret_cast<const char*>(sources[i]),
+           bytes[i]);
   return NONE;
 }
 

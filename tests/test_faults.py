@@ -1,0 +1,242 @@
+"""Each planted fault is told from the sound engine by a hand-written trace, at its last op."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kvexact.impl.engine.engine import CpuEngine
+from kvexact.impl.faults import FAULTS
+from kvexact.impl.target import DeviceLost, OutOfBounds, Rows, Target
+from kvexact.refmodel.ops import (
+    Allocate,
+    CopyBlocks,
+    Evict,
+    Job,
+    Move,
+    Offload,
+    Op,
+    Pair,
+    Read,
+    Restore,
+    Slot,
+    WriteTokens,
+    Zero,
+)
+from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet, Refused
+
+INT8 = "int8_per_token_head"
+
+
+def geometry(
+    *sets: LayerSet, block: int = 4, kernel: int | None = None, **more: object
+) -> Geometry:
+    """One group, 6 blocks and room for some host rows unless ``more`` says otherwise."""
+    host = more.pop("host", Host(1 << 14))
+    blocks = more.pop("blocks", 6)
+    group = Group(block, kernel or block, sets)
+    return Geometry((group,), blocks, host, **more)
+
+
+def layers(
+    count: int = 1, heads: int = 2, size: int = 8, cell: str = INT8, **more: int
+) -> LayerSet:
+    return LayerSet(count, heads, size, size, cell, **more)
+
+
+def claim(*blocks: int, group: int = 0) -> Allocate:
+    return Allocate(0, group, blocks)
+
+
+def offload(*moves: Move, group: int = 0) -> Offload:
+    return Offload(0, (Job(group, moves),))
+
+
+def restore(*moves: Move, group: int = 0) -> Restore:
+    return Restore(0, (Job(group, moves),))
+
+
+BIG = geometry(layers(3), order="BLHNC")
+CHUNKS = geometry(layers(), host=Host(1 << 14, 3))
+PADDED = geometry(layers(2, page_bytes=256))
+TWO_SIZES = Geometry(
+    (Group(4, 4, (layers(),)), Group(8, 8, (layers(),))), 6, Host(1 << 14), "BLHNC"
+)
+TAIL = geometry(layers(), tail_alignment=4096, host=Host(2000))
+MANY = tuple(Move(block, block, 0) for block in range(17))
+SHIFTED = tuple(Move(block + 1, block, 0) for block in range(17))
+
+TRACES: dict[str, tuple[Geometry, tuple[Op, ...]]] = {
+    "cell_without_scales": (geometry(layers()), ()),
+    "layers_counted_twice": (geometry(layers(2)), ()),
+    "scale_views_from_shape": (BIG, ()),
+    "scale_views_mended_in_writer_only": (BIG, (claim(1), Read(1, 0, (Slot(1, 0),)))),
+    "padded_stride_from_content": (PADDED, (claim(1), WriteTokens(1, 0, (Slot(1, 0),), 1))),
+    "hnd_walked_as_nhd": (geometry(layers()), (claim(0), Read(1, 0, (Slot(0, 1),)))),
+    "split_read_as_packed": (geometry(layers()), (claim(0), Read(1, 0, (Slot(0, 1),)))),
+    "read_by_flat_slot": (geometry(layers()), (claim(1), Read(1, 0, (Slot(1, 0),)))),
+    "physical_viewed_as_regions": (geometry(layers(), tail_alignment=100), ()),
+    "phantom_regions": (TAIL, ()),
+    "phantom_regions_unreported": (TAIL, (claim(0), offload(Move(0, 9, 0)))),
+    "host_row_from_first_group": (TWO_SIZES, ()),
+    "width_without_scales": (geometry(layers()), (claim(0), offload(Move(0, 0, 0)))),
+    "padding_moved_as_content": (PADDED, (claim(0), offload(Move(0, 0, 0)))),
+    "kernel_stride_in_transfer": (
+        geometry(layers(), kernel=2),
+        (claim(1), offload(Move(1, 0, 0))),
+    ),
+    "offset_by_length": (PADDED, (claim(1), offload(Move(1, 0, 0)))),
+    "base_offset_dropped": (
+        geometry(layers(), base_offset_bytes=8),
+        (claim(0), offload(Move(0, 0, 0))),
+    ),
+    "restore_from_chunk_start": (
+        CHUNKS,
+        (claim(0), offload(Move(0, 0, 1)), restore(Move(0, 0, 1))),
+    ),
+    "block_id_as_host_slot": (geometry(layers()), (claim(1), offload(Move(1, 0, 0)))),
+    "last_descriptors_lost": (
+        geometry(layers(), blocks=18),
+        (claim(*range(18)), offload(*MANY), restore(*SHIFTED)),
+    ),
+    "fast_path_truncates_to_words": (
+        geometry(layers(size=3, cell="fp8", heads=1), block=3, blocks=18),
+        (claim(*range(18)), offload(*MANY), restore(*SHIFTED)),
+    ),
+    "pad_row_in_last_slot": (geometry(layers()), (WriteTokens(0, 0, (None,), 1),)),
+    "pad_row_not_cleared": (geometry(layers()), (Read(0, 0, (None,)),)),
+    "wide_store_checks_source_only": (
+        geometry(layers(size=16, cell="fp8"), base_offset_bytes=1),
+        (claim(0), WriteTokens(1, 0, (Slot(0, 0),), 1)),
+    ),
+    "rest_of_tile_lost": (
+        geometry(layers(size=18, cell="fp8")),
+        (claim(0), WriteTokens(1, 0, (Slot(0, 0),), 1)),
+    ),
+    "copy_chain_in_one_wave": (
+        geometry(layers()),
+        (claim(0, 1, 2), CopyBlocks(1, 0, (Pair(0, 1), Pair(1, 2)))),
+    ),
+    "partial_copy_takes_all": (
+        geometry(layers()),
+        (claim(0, 1), CopyBlocks(1, 0, (Pair(0, 1),), 2)),
+    ),
+    "partial_copy_misses_last_token": (
+        geometry(layers()),
+        (claim(0, 1), CopyBlocks(1, 0, (Pair(0, 1),), 1)),
+    ),
+    "copy_without_scales": (geometry(layers()), (claim(0, 1), CopyBlocks(1, 0, (Pair(0, 1),)))),
+    "copy_width_of_first_view": (
+        TWO_SIZES,
+        (claim(0, 1, group=1), CopyBlocks(1, 1, (Pair(0, 1),))),
+    ),
+    "zero_spans_block_stride": (PADDED, (claim(0), Zero(1, 0, (0,)))),
+    "zero_stride_from_page": (PADDED, (claim(1), Zero(1, 0, (1,)))),
+    "first_groups_block_size": (
+        TWO_SIZES,
+        (claim(1, group=1), WriteTokens(1, 1, (Slot(1, 0),), 1)),
+    ),
+    "overlay_ownership_unchecked": (TWO_SIZES, (claim(0), claim(0, group=1))),
+    "out_of_range_clamped": (geometry(layers()), (claim(6),)),
+    "evicted_slot_still_restores": (
+        geometry(layers()),
+        (claim(0), offload(Move(0, 0, 0)), Evict(2, (0,)), restore(Move(0, 0, 0))),
+    ),
+    "parts_outlive_eviction": (
+        CHUNKS,
+        (
+            claim(0),
+            offload(Move(0, 0, 1)),
+            Evict(2, (0,)),
+            offload(Move(0, 0, 0)),
+            restore(Move(0, 0, 1)),
+        ),
+    ),
+    "chunk_complete_at_first_part": (
+        CHUNKS,
+        (claim(0), offload(Move(0, 0, 0)), restore(Move(0, 0, 1))),
+    ),
+    "padded_pages_split": (geometry(layers(page_bytes=256), kernel=2), ()),
+}
+
+
+def rows_for(op: Op, shape: Geometry) -> Rows | None:
+    """Rows of a write, every byte its own; None for other ops."""
+    if type(op) is not WriteTokens:
+        return None
+    made = []
+    for one in shape.groups[op.group].layer_sets:
+        cell = {INT8: 8}.get(one.cell_format, 0) + one.head_size_k + one.head_size_v
+        size = (len(op.slots), one.layers, one.kv_heads, cell)
+        made.append(np.random.default_rng(op.tag).integers(1, 255, size, np.uint8))
+    return tuple(made)
+
+
+def outcome(target: Target, shape: Geometry, op: Op | None) -> object:
+    """All that can be seen of opening a geometry (None) or of an op."""
+    try:
+        if op is None:
+            facts = target.open(shape)
+            assert target.plan(shape) == facts
+            poison = np.random.default_rng(1)
+            for area in ("pool", "host"):
+                size = len(target.view(area))
+                target.load(area, poison.integers(1, 255, size, np.uint8))
+            return facts
+        read = target.apply(op, rows_for(op, shape))
+    except Refused as refused:
+        return refused.reason
+    except (OutOfBounds, DeviceLost) as error:
+        return type(error)
+    rows = None if read is None else [data.tobytes() for data in read]
+    return rows, target.view("pool").tobytes(), target.view("host").tobytes()
+
+
+def first_difference(target: Target, shape: Geometry, ops: tuple[Op, ...]) -> int | None:
+    """After how many ops a target differs from the sound engine; None for never."""
+    sound = CpuEngine()
+    for done, op in enumerate((None, *ops)):
+        seen = outcome(target, shape, op), outcome(sound, shape, op)
+        if seen[0] != seen[1]:
+            return done
+    return None
+
+
+def test_every_fault_has_a_trace() -> None:
+    assert set(TRACES) == set(FAULTS)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault_shows_at_its_known_minimum(name: str) -> None:
+    shape, ops = TRACES[name]
+    ops = tuple(replace(op, id=index) for index, op in enumerate(ops))
+    fault = FAULTS[name]
+    assert fault.known_minimum == len(ops)
+    assert first_difference(fault.target(), shape, ops) == len(ops)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_sound_engine_is_equal_to_itself(name: str) -> None:
+    assert first_difference(CpuEngine(), *TRACES[name]) is None
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_trace_is_legal_and_small(name: str) -> None:
+    shape, ops = TRACES[name]
+    engine = CpuEngine()
+    refused = [op for op in (None, *ops) if isinstance(outcome(engine, shape, op), str)]
+    # What is refused is refused on purpose, and last: there the fault is that it accepts.
+    assert refused in ([], [(None, *ops)[-1]])
+    if not refused:
+        assert engine.plan(shape)["pool.physical_bytes"] <= 1 << 16
+
+
+def test_faults_are_many_and_of_many_kinds() -> None:
+    kinds = Counter(fault.kind for fault in FAULTS.values())
+    assert len(FAULTS) >= 20
+    assert len(kinds) >= 10
+    for name, fault in FAULTS.items():
+        assert fault.name == name
+        assert fault.summary.endswith(".")
+        assert "#" in fault.report or fault.report == "no public report"
