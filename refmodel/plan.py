@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, repeat
 
-from kvexact.refmodel.address import Placement, axes_of, content_bytes, page_bytes, place
+from kvexact.refmodel.address import Placement, content_bytes, page_bytes, place
 from kvexact.refmodel.formats import cell_fields
 from kvexact.refmodel.spec import Geometry, Group, LayerSet, Refused
 
@@ -138,19 +138,16 @@ def _place_group(geometry: Geometry, group: Group, bytes_per_block: int) -> Iter
 
 
 def _check_kernel_stride(order: str, placement: Placement) -> None:
-    """Kernel blocks need one stride: parts dense in a block, blocks dense among each other."""
-    size, strides = placement.extents, placement.places[0].strides
-    if size["P"] == 1:
-        return
-    axes = axes_of(order)
-    dense = placement.cell_bytes
-    for axis in axes[axes.index("P") + 1 :].replace("L", ""):
-        dense *= size[axis]
-    if strides["P"] != dense or strides["B"] != size["P"] * dense:
+    """Kernel blocks need one stride, so blocks must lie side by side, without a gap."""
+    size, block_stride = placement.extents, placement.places[0].strides["B"]
+    planes = size["H"] if order == "LHBNC" else 1
+    dense = placement.content_bytes // planes
+    if size["P"] > 1 and block_stride != dense:
         raise Refused(
             "kernel_split",
-            f"{order}: a block stride of {strides['B']} bytes is not {size['P']} kernel blocks of "
-            f"{dense} bytes; use a kernel block of the whole block, or a dense page",
+            f"{order}: blocks of {dense} bytes of content lie at a block stride of {block_stride} "
+            f"bytes, so their {size['P']} kernel blocks have no one stride; "
+            f"use a kernel block of the whole block, or a dense page",
         )
 
 
