@@ -68,8 +68,8 @@ class Cache:
     Attributes:
         areas: bytes by area, "pool" and "host"; what an implementation must hold too.
         ownership: who owns which block and what each host slot holds.
-        written: per group, which token slots [block, token] hold what was written, copied or
-            restored there; the others are undefined, whatever their bytes.
+        written: per group, which token slots [block, token] of the blocks that it owns hold what
+            was written, copied or restored there; the others are undefined, whatever their bytes.
     """
 
     def __init__(self, planned: Plan) -> None:
@@ -145,10 +145,10 @@ class Cache:
                     self.ownership.holders[slot] = None
                     self.ownership.parts[slot] = set()
                 return Effect(bool(host_slots))
-            case Reset():
-                acted = {*self.ownership.owners, *self.ownership.holders} != {None}
-                self.ownership.clear()
-                return Effect(acted)
+        assert type(op) is Reset
+        acted = {*self.ownership.owners, *self.ownership.holders} != {None}
+        self.ownership.clear()
+        return Effect(acted)
 
     def _store(self, area: str, places: Addresses, data: Bytes | np.uint8) -> Effect:
         memory = self.areas[area]

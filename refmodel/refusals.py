@@ -94,8 +94,8 @@ class Ownership:
                     duplicate=_repeats(host_slots),
                     host=any(self.holder_of(slot) is None for slot in host_slots),
                 )
-            case Reset():
-                return None
+        assert type(op) is Reset
+        return None
 
     def owner_of(self, block: object) -> int | None:
         """The group that owns a block; None also for what is no block."""

@@ -297,6 +297,27 @@ def test_read() -> None:
     bench.same()
 
 
+def test_rows_by_layer_set() -> None:
+    """A row is cut into layer sets, each [slot, layer, head, cell byte], in a buffer of its own."""
+    group = Group(2, 2, (LayerSet(2, 1, 2, 1, "fp8"), LayerSet(1, 3, 1, 0, "fp8")))
+    cache = Cache(plan(Geometry((group,), 2, Host(99))))
+    op = WriteTokens(0, 0, (Slot(0, 1), None), 3)
+    rows = cache.payload(op)
+    assert rows.shape == (2, 9)
+    first, second = cache.split_rows(op, rows)
+    assert first.shape == (2, 2, 1, 3)
+    assert second.shape == (2, 1, 3, 1)
+    assert first.reshape(2, 6).tolist() == rows[:, :6].tolist()
+    assert second.reshape(2, 3).tolist() == rows[:, 6:].tolist()
+    assert first.flags.c_contiguous
+    assert second.flags.c_contiguous
+    none = WriteTokens(0, 0, (), 3)
+    assert [part.shape for part in cache.split_rows(none, cache.payload(none))] == [
+        (0, 2, 1, 3),
+        (0, 1, 3, 1),
+    ]
+
+
 def test_evict_and_reset_change_no_byte() -> None:
     """Slots and blocks are given back; content stays where it is, held by nobody."""
     transfer = Offload(3, (Job(0, (Move(0, 0, 0), Move(1, 1, 1))),))
