@@ -128,8 +128,7 @@ class PoolMap:
             first, last = max(run.start, start), min(run.end, end)
             if first >= last:
                 continue
-            if first > at:
-                yield Run(at, first - at, "unused")
+            assert first == at, "pages of a band follow each other"
             yield run._replace(start=first, length=last - first)
             at = last
         if at < end:

@@ -301,6 +301,27 @@ def test_large_pools_are_drawn_quickly_and_small():
     assert any("more bands" in line for line in texts(text))
 
 
+def test_many_bands_are_one_in_the_strip_of_the_storage():
+    by_block = one_set(LayerSet(61, 1, 576, 0, "bf16"), 7411, tokens=64, order="BLHNC")
+    assert "7,411 bands" in texts(draw_svg(by_block))
+
+
+def test_a_large_page_leaves_rows_out_and_draws_its_padding():
+    tokens, page = 1056, 1056 * 4 * 264 + 100
+    geometry = one_set(LayerSet(2, 4, 128, 128, INT8, page), 3, tokens=tokens, order="LBNHC")
+    shown = texts(draw_svg(geometry))
+    assert "\u22ef 1,047 more rows" in shown
+    assert "100 bytes" in shown
+    many = [token * 4 * 264 for token in range(tokens)]
+    assert "\u22ef 1,050 more rows, with wrong bytes" in texts(draw_svg(geometry, wrong_at(many)))
+
+
+def test_names_that_find_no_room_are_left_out():
+    shown = texts(draw_svg(one_set(LayerSet(1, 1, 4, 512, INT8), 2, tokens=16)))
+    assert "k 4" in shown
+    assert {"0", "4", "8", "520", "524"} <= set(shown)
+
+
 def test_many_groups_and_layer_sets_are_left_out_aloud():
     sets = tuple(LayerSet(1, 1, 8, 8, "fp8") for _ in range(9))
     geometry = Geometry(tuple(Group(2, 2, sets) for _ in range(6)), 3, Host(1000), order="BLHNC")
