@@ -9,6 +9,8 @@ recorded in the project's history, read it as not yet exercised.
 
 import ctypes
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -40,6 +42,10 @@ class _CopyAttributes(ctypes.Structure):
 
 def _torch() -> Any:
     return importlib.import_module("torch")
+
+
+def _driver() -> Any:
+    return ctypes.CDLL("libcuda.so.1")
 
 
 def check_available() -> None:
@@ -90,55 +96,75 @@ class CudaDevice(Device):
         self._entries = {name: getattr(library, f"kv_{name}") for name in _ARGUMENTS}
         for name, count in _ARGUMENTS.items():
             self._entries[name].argtypes = [ctypes.c_int64] * count
-        self._driver = ctypes.CDLL("libcuda.so.1")
+        self._driver = _driver()
         self._areas: dict[int, _Area] = {}
         self._tables: list[Any] = []
         super().__init__(macros, source)
 
+    @contextmanager
+    def _probing(self, what: str) -> Iterator[None]:
+        """What PyTorch reports inside means a lost device if a synchronise reports it again."""
+        try:
+            yield
+        except RuntimeError as error:
+            self._probe(what, str(error))
+            raise
+
+    def _probe(self, what: str, text: str) -> None:
+        try:
+            self._torch.cuda.synchronize()
+        except RuntimeError as error:
+            raise DeviceLost(f"{what}: {text}; {error}") from error
+
     def _make_scratch(self, nbytes: int) -> Scratch:
         torch = self._torch
-        self._host_side = torch.full((nbytes,), POISON, dtype=torch.uint8, pin_memory=True)
-        self._device_side = torch.full((nbytes,), POISON, dtype=torch.uint8, device="cuda")
-        torch.cuda.synchronize()
+        with self._probing("scratch"):
+            self._host_side = torch.full((nbytes,), POISON, dtype=torch.uint8, pin_memory=True)
+            self._device_side = torch.full((nbytes,), POISON, dtype=torch.uint8, device="cuda")
+            torch.cuda.synchronize()
         host, device = self._host_side.data_ptr(), self._device_side.data_ptr()
         return Scratch(self._host_side.numpy(), int(host), int(device))
 
     def allocate(self, area: int, nbytes: int, registered_bytes: int) -> int:
         """See `Device`. The host tier is pinned and mapped, so kernels may read it."""
-        made = _Area(self._torch, nbytes, registered_bytes, on_host=area == HOST)
+        with self._probing("allocate"):
+            made = _Area(self._torch, nbytes, registered_bytes, on_host=area == HOST)
+            self._torch.cuda.synchronize()
         self._areas[area] = made
-        self._torch.cuda.synchronize()
         return made.address
 
     def view(self, area: int) -> Bytes:
         """See `Device`; a copy of the pool, the very bytes of the host tier."""
         self.finish()
-        view: Bytes = self._areas[area].data.cpu().numpy()
+        with self._probing("view"):
+            view: Bytes = self._areas[area].data.cpu().numpy()
         return view
 
     def load(self, area: int, data: Bytes) -> None:
         """See `Device`."""
-        self._areas[area].data.copy_(self._torch.from_numpy(np.array(data, np.uint8)))
-        self._torch.cuda.synchronize()
+        with self._probing("load"):
+            self._areas[area].data.copy_(self._torch.from_numpy(np.array(data, np.uint8)))
+            self._torch.cuda.synchronize()
 
     def table(self, words: Words) -> int:
         """See `Device`."""
-        kept = self._torch.from_numpy(np.array(words, np.int64)).cuda()
-        self._torch.cuda.synchronize()
+        with self._probing("table"):
+            kept = self._torch.from_numpy(np.array(words, np.int64)).cuda()
+            self._torch.cuda.synchronize()
         self._tables.append(kept)
         return int(kept.data_ptr())
 
     def push(self, nbytes: int) -> None:
         """See `Device`. `finish` ends every op, so the host's side is not changed too early."""
-        with self._torch.cuda.stream(self._stream):
+        with self._probing("push"), self._torch.cuda.stream(self._stream):
             self._device_side[:nbytes].copy_(self._host_side[:nbytes], non_blocking=True)
 
     def pull(self, start: int, nbytes: int) -> None:
         """See `Device`."""
         end = start + nbytes
-        with self._torch.cuda.stream(self._stream):
+        with self._probing("pull"), self._torch.cuda.stream(self._stream):
             self._host_side[start:end].copy_(self._device_side[start:end], non_blocking=True)
-        self._synchronize("pull")
+            self._stream.synchronize()
 
     def launch(self, kernel: str, *arguments: int) -> None:
         """See `Device`; what a kernel does wrong shows in `finish`."""
@@ -188,26 +214,19 @@ class CudaDevice(Device):
                 return int(code)
         return 0
 
+    def _failed(self, what: str, code: int) -> None:
+        """A call was refused; a synchronise tells whether the error sticks."""
+        self._probe(what, f"CUDA error {code}")
+        raise RuntimeError(f"{what}: CUDA error {code}")
+
     def finish(self) -> None:
         """See `Device`."""
-        self._synchronize("finish")
-        for area, name in ((POOL, "pool"), (HOST, "host tier")):
-            if area in self._areas and self._areas[area].is_overrun():
-                raise OutOfBounds(f"bytes around the {name} were written")
-
-    def _synchronize(self, what: str) -> None:
-        try:
+        with self._probing("finish"):
             self._stream.synchronize()
-        except RuntimeError as error:
-            raise DeviceLost(f"{what}: {error}") from error
-
-    def _failed(self, what: str, code: int) -> None:
-        """A call that was refused; whether its error sticks, the next synchronise says."""
-        try:
-            self._torch.cuda.synchronize()
-        except RuntimeError as error:
-            raise DeviceLost(f"{what}: CUDA error {code}; {error}") from error
-        raise RuntimeError(f"{what}: CUDA error {code}")
+            overrun = [area for area, made in self._areas.items() if made.is_overrun()]
+        for area in overrun:
+            name = "pool" if area == POOL else "host tier"
+            raise OutOfBounds(f"bytes around the {name} were written")
 
     def release(self) -> None:
         """See `Device`."""
