@@ -1,7 +1,8 @@
 """Families: named generators of geometries and op weights.
 
-A family is the unit of test items, budgets and vacuity counts. Most dimensions are drawn small, coprime
-and colliding ones alike; at times one of them is large; then everything else shrinks to the byte budget.
+A family is the unit of test items, budgets and vacuity counts. Most dimensions are drawn small,
+coprime and colliding ones alike; at times one of them is large; then everything else shrinks to the
+byte budget.
 """
 
 from collections.abc import Callable, Mapping
@@ -166,7 +167,7 @@ def chunked(chooser: Chooser) -> Geometry:
 
 
 def batch(chooser: Chooser) -> Geometry:
-    """Transfers of 15, 16, 17 and more descriptors, with runs on both sides of the fast path's gates."""
+    """Transfers of 15, 16, 17 and more descriptors, runs on both sides of fast paths' gates."""
     near_gate = chance(chooser, 4)
     head_size = pick(chooser, (3576, 3584, 3592)) if near_gate else pick(chooser, (3, 4, 5, 8, 12))
     layers = LayerSetDraft(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from kvexact.fuzz.choose import Chooser, chance, pick, sample, weighted
 from kvexact.fuzz.families import Family
@@ -63,7 +64,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Weights of op kinds for one example: a swarm that always keeps the four that restore bytes."""
+    """Weights of op kinds in one example: a swarm that keeps the four that restore bytes."""
 
     kinds: tuple[str, ...]
     weights: tuple[int, ...]
@@ -98,8 +99,8 @@ class Steps:
         """The next op, with handles for blocks."""
         kind = self._able(self._mix.kinds[weighted(chooser, self._mix.weights)])
         illegal = chance(chooser, self._mix.illegal_percent)
-        draw: Callable[[Chooser, int, bool], Op] = getattr(self, f"_{kind}")
-        return draw(chooser, op_id, illegal)
+        draw: Callable[..., Op] = getattr(self, f"_{kind}")
+        return draw(chooser, op_id, illegal=illegal)
 
     def _able(self, kind: str) -> str:
         """The kind itself, or one that makes way for it where it has nothing to act on."""
@@ -139,7 +140,7 @@ class Steps:
             blocks.insert(chooser.below(len(blocks) + 1), extra)
         return blocks
 
-    def _allocate(self, chooser: Chooser, op_id: int, illegal: bool) -> Op:
+    def _allocate(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
         owners = self._model.ownership.owners
         free = [block for block, owner in enumerate(owners) if owner is None]
         blocks = sample(chooser, free, 1 + chooser.below(4))
@@ -149,12 +150,12 @@ class Steps:
             blocks.insert(chooser.below(len(blocks) + 1), bad)
         return Allocate(op_id, chooser.below(len(self._groups)), tuple(blocks))
 
-    def _free(self, chooser: Chooser, op_id: int, illegal: bool) -> Op:
+    def _free(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
         group = self._group(chooser)
         blocks = self._blocks(chooser, group, 1 + chooser.below(2), bad=illegal)
         return Free(op_id, group, tuple(blocks))
 
-    def _zero(self, chooser: Chooser, op_id: int, illegal: bool) -> Op:
+    def _zero(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
         group = self._group(chooser)
         blocks = self._blocks(chooser, group, 1 + chooser.below(3), bad=illegal)
         return Zero(op_id, group, tuple(blocks))
@@ -179,21 +180,21 @@ class Steps:
             slots.insert(chooser.below(len(slots) + 1), slot)
         return slots
 
-    def _write_tokens(self, chooser: Chooser, op_id: int, illegal: bool) -> Op:
+    def _write_tokens(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
         group = self._group(chooser)
         slots = self._slots(chooser, group, bad=illegal)
         if illegal and len(slots) > 1 and chance(chooser, 20):
             slots[0] = slots[-1]
         return WriteTokens(op_id, group, tuple(slots), tag=op_id)
 
-    def _read(self, chooser: Chooser, op_id: int, illegal: bool) -> Op:
+    def _read(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
         group = self._group(chooser)
         return Read(op_id, group, tuple(self._slots(chooser, group, bad=illegal)))
 
-    def _copy_blocks(self, chooser: Chooser, op_id: int, illegal: bool) -> Op:
+    def _copy_blocks(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
         group = self._group(chooser)
         blocks = self._blocks(chooser, group, 2 + chooser.below(3), bad=illegal)
-        pairs = [Pair(*pair) for pair in zip(blocks, blocks[1:], strict=False)]
+        pairs = [Pair(*pair) for pair in pairwise(blocks)]
         if chance(chooser, 30):
             pairs.reverse()
         size = self._geometry.groups[group].block_size
@@ -209,7 +210,7 @@ class Steps:
             return max(few, 15 // self._runs_per_block[group] + chooser.below(3))
         return few
 
-    def _offload(self, chooser: Chooser, op_id: int, illegal: bool) -> Op:
+    def _offload(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
         jobs = []
         taken: set[int] = set()
         bad_job = chooser.below(2) if illegal else -1
@@ -252,7 +253,7 @@ class Steps:
             move.block, move.host_slot, pick(chooser, (self._geometry.host.chunk_blocks, -1))
         )
 
-    def _restore(self, chooser: Chooser, op_id: int, illegal: bool) -> Op:
+    def _restore(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
         jobs = []
         used: set[Block] = set()
         bad_job = chooser.below(2) if illegal else -1
@@ -299,7 +300,7 @@ class Steps:
         able = [group for group in self._groups if group in holders and self._names.live[group]]
         return pick(chooser, able) if able and not chance(chooser, 5) else self._group(chooser)
 
-    def _evict(self, chooser: Chooser, op_id: int, illegal: bool) -> Op:
+    def _evict(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
         holders = self._model.ownership.holders
         held = [slot for slot, holder in enumerate(holders) if holder is not None]
         slots = sample(chooser, held, 1 + chooser.below(2))
@@ -307,7 +308,7 @@ class Steps:
             slots.append(pick(chooser, (*range(len(holders) + 1), *_NO_BLOCKS)))
         return Evict(op_id, tuple(slots))
 
-    def _reset(self, chooser: Chooser, op_id: int, illegal: bool) -> Op:
+    def _reset(self, _chooser: Chooser, op_id: int, *, illegal: bool) -> Op:  # noqa: ARG002 - as all
         return Reset(op_id)
 
 

@@ -1,0 +1,201 @@
+"""A disagreement as a person reads it, and the signature by which two of them are the same."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from kvexact.fuzz.run import Run, Wrong
+from kvexact.refmodel.content import Bytes
+from kvexact.refmodel.explain import Explanation, describe, explain, in_words
+from kvexact.refmodel.facts import FactValue, view
+from kvexact.refmodel.ops import (
+    KIND_OF,
+    CopyBlocks,
+    Offload,
+    Op,
+    Read,
+    Restore,
+    WriteTokens,
+    bind,
+)
+
+
+class Signature(NamedTuple):
+    """What makes two failures the same finding.
+
+    Attributes:
+        outcome: how it showed, e.g. "mismatch".
+        op: the op kind, or "open".
+        difference: e.g. "lost", "shifted", "fact".
+        field: the field, fact, reason or exception concerned.
+    """
+
+    outcome: str
+    op: str
+    difference: str
+    field: str
+
+    def __str__(self) -> str:
+        return " / ".join(part for part in self if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A disagreement, explained.
+
+    Attributes:
+        lines: the message, without the line that says how to see it again.
+        wrong_at: positions of wrong bytes in ``area``, with the bytes expected and found there.
+    """
+
+    signature: Signature
+    lines: tuple[str, ...]
+    area: str = ""
+    wrong_at: tuple[int, ...] = ()
+    want: bytes = b""
+    got: bytes = b""
+
+
+def explain_failure(run: Run, wrong: Wrong) -> Failure:
+    """Explain the disagreement at which a run ended."""
+    kind = "open" if wrong.op is None else KIND_OF[type(wrong.op)]
+    headline = f"{_op_words(wrong.op)}: {wrong.text}"
+    if wrong.outcome == "mismatch":
+        return _mismatch(run, wrong, kind)
+    if wrong.outcome == "fact":
+        name = wrong.name.split(".", 2)[-1] if wrong.name.startswith("g") else wrong.name
+        detail = (f"  believed {wrong.got}", f"  expected {wrong.want}")
+        return Failure(Signature("fact", kind, "fact", name), (headline, *detail))
+    if wrong.outcome == "refusal":
+        reasons = f"{wrong.want or 'accepted'} as {wrong.got or 'accepted'}"
+        return Failure(Signature("refusal", kind, "refusal", reasons), (headline,))
+    if wrong.outcome == "rows":
+        return _rows(run, wrong, kind, headline)
+    difference = wrong.outcome.replace("_", " ")
+    return Failure(Signature(wrong.outcome, kind, difference, wrong.name), (headline,))
+
+
+def _mismatch(run: Run, wrong: Wrong, kind: str) -> Failure:
+    assert run.plan is not None
+    assert isinstance(wrong.want, np.ndarray)
+    assert isinstance(wrong.got, np.ndarray)
+    ops = _acted(run, wrong.op)
+    found = explain(run.plan, ops, wrong.area, wrong.want, wrong.got)
+    field = found.owner.field if found.owner else found.place
+    signature = Signature("mismatch", kind, found.kind, field)
+    wrong_at = np.flatnonzero(wrong.want != wrong.got)
+    return Failure(
+        signature,
+        tuple(_mismatch_lines(run, wrong, found, ops)),
+        wrong.area,
+        tuple(wrong_at.tolist()),
+        wrong.want[wrong_at].tobytes(),
+        wrong.got[wrong_at].tobytes(),
+    )
+
+
+def _mismatch_lines(run: Run, wrong: Wrong, found: Explanation, ops: Sequence[Op]) -> list[str]:
+    where = f"{found.wrong_bytes:,} bytes of the {wrong.area} differ ({found.kind})"
+    lines = [f"{_op_words(wrong.op)}: {where}, first at {wrong.area} byte {found.first:,}"]
+    if found.owner:
+        lines.append(f"  {in_words(found.owner)}")
+    else:
+        lines.append(f"  {found.place}: no page's byte")
+    assert isinstance(wrong.want, np.ndarray)
+    assert isinstance(wrong.got, np.ndarray)
+    lines.append(f"  want  {_hex(wrong.want, found.first)}  {describe(found.want, ops)}")
+    lines.append(f"  got   {_hex(wrong.got, found.first)}  {describe(found.got, ops)}")
+    lines += _view_lines(run, found)
+    writer = "nothing (poison)" if found.last_writer is None else _op_name(ops, found.last_writer)
+    lines.append(
+        f"  last written by {writer}; {wrong.want.size:,} bytes compared, "
+        f"{run.counts.compared_bytes:,} so far"
+    )
+    return lines
+
+
+def _view_lines(run: Run, found: Explanation) -> list[str]:
+    """The believed view of the wrong byte's field beside the expected one."""
+    if run.plan is None or found.owner is None or found.place != "content":
+        return []
+    name = f"g{found.owner.group}.s{found.owner.layer_set}.{found.owner.field}.view"
+    placement = run.plan.placements[found.owner.group][found.owner.layer_set]
+    item = next(item for item in placement.places if item.field.name == found.owner.field)
+    believed = _view_words(run.facts[name]) if name in run.facts else "not told"
+    return [f"  view  believed {believed}    expected {_view_words(view(placement, item))}"]
+
+
+def _view_words(value: FactValue) -> str:
+    """Strides over layer, kernel block, head and token, then the offset."""
+    assert isinstance(value, tuple)
+    offset, *strides = value
+    return f"strides ({', '.join(map(str, strides))}) + {offset:,}"
+
+
+def _rows(run: Run, wrong: Wrong, kind: str, headline: str) -> Failure:
+    """A read that returned other bytes: which row, layer, head and byte."""
+    want, got = wrong.want, wrong.got
+    if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray):
+        return Failure(Signature("rows", kind, "shape", ""), (headline,))
+    row, layer, head, byte = (int(part[0]) for part in np.nonzero(want != got))
+    assert type(wrong.op) is Read
+    assert run.plan is not None
+    placement = run.plan.placements[wrong.op.group][int(wrong.name)]
+    field, start = "", byte
+    for item in placement.places:
+        if start < item.field.width_bytes:
+            field = item.field.name
+            break
+        start -= item.field.width_bytes
+    lines = (
+        f"{headline}: {np.count_nonzero(want != got):,} of {want.size:,} bytes",
+        f"  row {row}  layer {layer}  head {head}  field {field}  byte {start}",
+        f"  want  {want[row, layer, head, byte : byte + 16].tobytes().hex(' ')}",
+        f"  got   {got[row, layer, head, byte : byte + 16].tobytes().hex(' ')}",
+    )
+    return Failure(Signature("rows", kind, "read", field), lines)
+
+
+def _acted(run: Run, last: Op | None) -> list[Op]:
+    """Ops that acted, blocks bound to ids, and the one at fault."""
+    ops: list[Op] = []
+    claimed: dict[int, tuple[int, ...]] = {}
+    for op, happened in zip(run.done, run.recorded, strict=True):
+        if happened in ("acted", "no-op"):
+            ops.append(bind(op, claimed))
+            if hasattr(op, "blocks") and KIND_OF[type(op)] == "allocate":
+                claimed[op.id] = op.blocks  # type: ignore[assignment]
+    if last is not None and (run.recorded[-1] == "failed"):
+        ops.append(last)
+    return ops
+
+
+def _op_name(ops: Sequence[Op], op_id: int) -> str:
+    return next(f"op {op.id} {KIND_OF[type(op)]}" for op in ops if op.id == op_id)
+
+
+def _op_words(op: Op | None) -> str:
+    """An op with what it moves, short enough for one line."""
+    if op is None:
+        return "open"
+    name = f"op {op.id} {KIND_OF[type(op)]}"
+    match op:
+        case Offload(jobs=jobs) | Restore(jobs=jobs):
+            arrow = "{0.block} -> host {0.host_slot}.{0.part}"
+            if type(op) is Restore:
+                arrow = "host {0.host_slot}.{0.part} -> block {0.block}"
+            moves = [arrow.format(move) for job in jobs for move in job.moves]
+        case CopyBlocks(pairs=pairs):
+            moves = [f"{pair.source} -> {pair.target}" for pair in pairs]
+        case WriteTokens(slots=slots) | Read(slots=slots):
+            moves = ["pad" if slot is None else f"{slot.block}:{slot.token}" for slot in slots]
+        case _:
+            moves = [str(item) for item in getattr(op, "blocks", getattr(op, "host_slots", ()))]
+    shown = ", ".join(moves[:3]) + (f", … {len(moves)} in all" if len(moves) > 3 else "")
+    return f"{name}({shown})"
+
+
+def _hex(data: Bytes, first: int) -> str:
+    return data[first : first + 8].tobytes().hex(" ")

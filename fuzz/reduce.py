@@ -1,0 +1,141 @@
+"""Reduces a failing trace to a minimal one that fails with the same signature."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from kvexact.fuzz.dimensions import Draft, GroupDraft, LayerSetDraft, build, draft_of
+from kvexact.fuzz.edits import (
+    Program,
+    below,
+    edits,
+    elements,
+    numbers,
+    renumbered,
+    simpler_geometries,
+    with_number,
+    without_element,
+    without_ops,
+)
+from kvexact.fuzz.failure import Failure, Signature, explain_failure
+from kvexact.fuzz.run import Run, execute
+from kvexact.impl.target import Target
+
+#: Executions after which reducing stops where it is.
+BUDGET = 5000
+
+
+@dataclass(slots=True)
+class Reducer:
+    """Greedy: each pass walks the places of one kind of edit, and passes repeat until none helps.
+
+    Attributes:
+        program: the smallest failing program so far.
+        executions: programs run.
+    """
+
+    make_target: Callable[[], Target]
+    signature: Signature
+    program: Program
+    budget: int = BUDGET
+    executions: int = 0
+    _target: Target = field(init=False)
+    _tried: set[Program] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._target = self.make_target()
+
+    def reduce(self) -> Program:
+        """The minimal program, with ids from 0; where the budget ends, the smallest so far."""
+        while True:
+            before = self.program
+            self._drop_ops()
+            self._first_values()
+            self._drop_elements()
+            self._lower_numbers()
+            self._simplify_geometry()
+            if self.program == before or self.executions >= self.budget:
+                break
+        self._keep(renumbered(self.program))
+        return self.program
+
+    def is_minimal(self) -> bool:
+        """Whether no single edit of the program keeps its failure."""
+        return not any(self._fails(edited) for edited in edits(self.program))
+
+    def _fails(self, program: Program) -> bool:
+        """Whether a program not tried before fails with the signature."""
+        if program in self._tried or self.executions >= self.budget:
+            return False
+        self._tried.add(program)
+        self.executions += 1
+        failure = failure_of(self._target, program)
+        return failure is not None and failure[1].signature == self.signature
+
+    def _keep(self, program: Program) -> bool:
+        if program == self.program or not self._fails(program):
+            return False
+        self.program = program
+        return True
+
+    def _keep_first(self, programs: Iterable[Program]) -> bool:
+        return any(self._keep(program) for program in programs)
+
+    def _drop_ops(self) -> None:
+        """Runs of ops, halving; then single ones from the end, where a failure's sequel lies."""
+        count = len(self.program.ops) // 2
+        while count:
+            start = len(self.program.ops) - count
+            while start >= 0:
+                self._keep(without_ops(self.program, start, count))
+                start -= count
+            count //= 2
+
+    def _drop_elements(self) -> None:
+        place = len(elements(self.program)) - 1
+        while place >= 0:
+            found = elements(self.program)
+            if place < len(found):
+                edited = without_element(self.program, *found[place][:2])
+                if edited is not None:
+                    self._keep(edited)
+            place -= 1
+
+    def _lower_numbers(self) -> None:
+        for place in range(len(numbers(self.program))):
+            op_index, path, value = numbers(self.program)[place]
+            if path == ("tokens",) and self._keep(with_number(self.program, op_index, path, None)):
+                return self._lower_numbers()
+            self._keep_first(
+                with_number(self.program, op_index, path, lower) for lower in below(value)
+            )
+        return None
+
+    def _first_values(self) -> None:
+        """Many dimensions at their first values at once."""
+        draft = draft_of(self.program.geometry)
+        plain = Draft(groups=draft.groups, blocks=draft.blocks, host_rows=draft.host_rows)
+        small = GroupDraft(layer_sets=(LayerSetDraft(),))
+        for simple in (
+            Draft(
+                groups=(small,) * len(draft.groups), blocks=draft.blocks, host_rows=draft.host_rows
+            ),
+            plain,
+        ):
+            self._keep(self.program._replace(geometry=build(simple)))
+
+    def _simplify_geometry(self) -> None:
+        while self._keep_first(simpler_geometries(self.program)):
+            pass
+
+
+def failure_of(target: Target, program: Program) -> tuple[Run, Failure] | None:
+    """Run a program; its failure, explained, if it fails."""
+    run, wrong = execute(target, program.geometry, program.ops)
+    return None if wrong is None else (run, explain_failure(run, wrong))
+
+
+def reduce_failure(make_target: Callable[[], Target], run: Run, failure: Failure) -> Reducer:
+    """Reduce what a run did until it failed; the reducer has the program and its executions."""
+    reducer = Reducer(make_target, failure.signature, Program(run.geometry, tuple(run.done)))
+    reducer.reduce()
+    return reducer

@@ -1,0 +1,73 @@
+"""Targets by name: of the entry point group ``kvexact.targets``, or ``module:Class``."""
+
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+
+from kvexact.impl.target import Target, Unavailable
+
+GROUP = "kvexact.targets"
+DEFAULT = "cpu"
+
+
+class UnknownTarget(ValueError):
+    """A name that stands for no target, or code that cannot be imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTarget:
+    """A target class and the name that a command line takes for it."""
+
+    name: str
+    target_type: type[Target]
+
+    @property
+    def registered(self) -> bool:
+        """Whether the name alone says where the class is."""
+        return ":" not in self.name
+
+
+def registered_names() -> list[str]:
+    """Names of all registered targets."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+def find_target(name: str) -> NamedTarget:
+    """The target of a registered name or of ``module:Class``; it may still be unavailable.
+
+    Raises:
+        UnknownTarget: nothing of that name.
+    """
+    place = name
+    if ":" not in name:
+        known = {entry.name: entry.value for entry in entry_points(group=GROUP)}
+        if name not in known:
+            raise UnknownTarget(
+                f"target {name!r} is not registered; use one of {', '.join(sorted(known))}, "
+                f"or module:Class"
+            )
+        place = known[name]
+    module_name, _, class_name = place.partition(":")
+    try:
+        found: object = import_module(module_name)
+        for part in class_name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UnknownTarget(
+            f"target {name!r} cannot be imported ({error}); "
+            f"give module:Class of an importable module"
+        ) from error
+    if not isinstance(found, type) or not issubclass(found, Target):
+        raise UnknownTarget(
+            f"target {name!r} is {found!r:.60}; it must be a subclass of kvexact.Target"
+        )
+    return NamedTarget(name, found)
+
+
+def why_unavailable(target: NamedTarget) -> str | None:
+    """Why a target cannot run here, with the mend; None: it can."""
+    try:
+        target.target_type.check_available()
+    except Unavailable as error:
+        return str(error)
+    return None
