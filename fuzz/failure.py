@@ -8,7 +8,7 @@ import numpy as np
 
 from kvexact.fuzz.run import Run, Wrong
 from kvexact.refmodel.content import Bytes
-from kvexact.refmodel.explain import Explanation, describe, explain, in_words
+from kvexact.refmodel.explain import Explanation, Origin, explain, in_words
 from kvexact.refmodel.facts import FactValue, view
 from kvexact.refmodel.ops import (
     KIND_OF,
@@ -20,6 +20,13 @@ from kvexact.refmodel.ops import (
     WriteTokens,
     bind,
 )
+
+_NOBODY = {
+    "base": "before the pool's first block",
+    "tail": "in the tail, behind the pool's last block",
+    "unowned": "in a block that nobody owns, or in no page of its owner",
+    "host": "in a host row that holds nothing, or in its unused end",
+}
 
 
 class Signature(NamedTuple):
@@ -84,6 +91,8 @@ def _mismatch(run: Run, wrong: Wrong, kind: str) -> Failure:
     ops = _acted(run, wrong.op)
     found = explain(run.plan, ops, wrong.area, wrong.want, wrong.got)
     field = found.owner.field if found.owner else found.place
+    if found.kind == "frame" and field not in ("padding", "base", "tail"):
+        field = "neighbour"
     signature = Signature("mismatch", kind, found.kind, field)
     wrong_at = np.flatnonzero(wrong.want != wrong.got)
     return Failure(
@@ -102,29 +111,47 @@ def _mismatch_lines(run: Run, wrong: Wrong, found: Explanation, ops: Sequence[Op
     if found.owner:
         lines.append(f"  {in_words(found.owner)}")
     else:
-        lines.append(f"  {found.place}: no page's byte")
+        lines.append(f"  {_NOBODY[found.place]}")
     assert isinstance(wrong.want, np.ndarray)
     assert isinstance(wrong.got, np.ndarray)
-    lines.append(f"  want  {_hex(wrong.want, found.first)}  {describe(found.want, ops)}")
-    lines.append(f"  got   {_hex(wrong.got, found.first)}  {describe(found.got, ops)}")
-    lines += _view_lines(run, found)
+    lines.append(f"  want  {_hex(wrong.want, found.first)}  {_origin_words(found.want, ops)}")
+    got = f"  got   {_hex(wrong.got, found.first)}  {_origin_words(found.got, ops)}"
+    lines.append(got + _shift_words(found))
+    if found.owner and found.place == "content":
+        owner = found.owner
+        lines.append(_view_line(run, owner.group, owner.layer_set, owner.field))
     writer = "nothing (poison)" if found.last_writer is None else _op_name(ops, found.last_writer)
     lines.append(
         f"  last written by {writer}; {wrong.want.size:,} bytes compared, "
-        f"{run.counts.compared_bytes:,} so far"
+        f"{found.changed_bytes:,} had to change"
     )
     return lines
 
 
-def _view_lines(run: Run, found: Explanation) -> list[str]:
-    """The believed view of the wrong byte's field beside the expected one."""
-    if run.plan is None or found.owner is None or found.place != "content":
-        return []
-    name = f"g{found.owner.group}.s{found.owner.layer_set}.{found.owner.field}.view"
-    placement = run.plan.placements[found.owner.group][found.owner.layer_set]
-    item = next(item for item in placement.places if item.field.name == found.owner.field)
+def _origin_words(origin: Origin | None, ops: Sequence[Op]) -> str:
+    if origin is None:
+        return "unknown bytes"
+    if origin.owner is None:
+        return f"never written, {origin.area} byte {origin.position:,} at birth"
+    tag = next(op.tag for op in ops if op.id == origin.op and type(op) is WriteTokens)
+    return f"write #{origin.op} (tag {tag}) of {in_words(origin.owner)}"
+
+
+def _shift_words(found: Explanation) -> str:
+    """How far right bytes lie from where they belong, where both are known."""
+    if found.kind != "shifted" or found.want is None or found.got is None:
+        return ""
+    return f", shifted by {found.got.position - found.want.position:+,}"
+
+
+def _view_line(run: Run, group: int, layer_set: int, field: str) -> str:
+    """The believed view of a field beside the expected one."""
+    assert run.plan is not None
+    name = f"g{group}.s{layer_set}.{field}.view"
+    placement = run.plan.placements[group][layer_set]
+    item = next(item for item in placement.places if item.field.name == field)
     believed = _view_words(run.facts[name]) if name in run.facts else "not told"
-    return [f"  view  believed {believed}    expected {_view_words(view(placement, item))}"]
+    return f"  view  believed {believed}    expected {_view_words(view(placement, item))}"
 
 
 def _view_words(value: FactValue) -> str:
@@ -154,6 +181,7 @@ def _rows(run: Run, wrong: Wrong, kind: str, headline: str) -> Failure:
         f"  row {row}  layer {layer}  head {head}  field {field}  byte {start}",
         f"  want  {want[row, layer, head, byte : byte + 16].tobytes().hex(' ')}",
         f"  got   {got[row, layer, head, byte : byte + 16].tobytes().hex(' ')}",
+        _view_line(run, wrong.op.group, int(wrong.name), field),
     )
     return Failure(Signature("rows", kind, "read", field), lines)
 

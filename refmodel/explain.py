@@ -9,7 +9,7 @@ import numpy as np
 from kvexact.refmodel.address import Addresses, Placement
 from kvexact.refmodel.cache import Cache, Effect
 from kvexact.refmodel.content import Bytes, poison
-from kvexact.refmodel.ops import KIND_OF, Op, WriteTokens, block_id
+from kvexact.refmodel.ops import Op, WriteTokens, block_id
 from kvexact.refmodel.plan import Plan
 
 #: Fewer equal bytes than this prove nothing about where they came from.
@@ -18,7 +18,11 @@ _WINDOW_BYTES = 32
 
 
 class Owner(NamedTuple):
-    """Whose byte this is; ``field`` is "padding" where only a layer and a block are known."""
+    """Whose byte this is.
+
+    ``field`` is "padding" where only a layer and a block are known; in the host tier it is "page",
+    with the part of the chunk as ``block`` and the byte of the page's image as ``element``.
+    """
 
     group: int
     layer_set: int
@@ -31,10 +35,19 @@ class Owner(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Bytes of the write with id ``op`` that belong at ``owner``."""
+    """Where bytes belong.
 
-    op: int
-    owner: Owner
+    Attributes:
+        op: id of the write that stores them; None: they are an area's poison.
+        area: the area in which they belong.
+        position: their first byte's place in that area.
+        owner: whose bytes they are; None for poison.
+    """
+
+    op: int | None
+    area: str
+    position: int
+    owner: Owner | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +55,25 @@ class Explanation:
     """What is wrong, from the first wrong byte on.
 
     Attributes:
-        kind: "lost" (still what was there before), "stale" (an older write of the same place),
-            "shifted" (right write, wrong place), "foreign" (another write), "zeroed", "poison"
-            (never written), "frame" (a byte that the op must not touch), "wrong" (anything else).
+        kind: "lost" (still what was there before), "shifted" (right source, wrong place), "stale"
+            (an older write of the same place), "foreign" (another source), "zeroed", "frame" (a
+            byte that the op must not touch), "wrong" (anything else).
         first: the first wrong byte.
         wrong_bytes: how many are wrong.
-        owner: whose byte it is; None: outside all pages, as ``place`` says.
         place: "content", "padding", "base", "tail", "unowned", or "host".
+        owner: whose byte it is; None: nobody's, as ``place`` says.
         last_writer: id of the op that the model says wrote this byte last; None: poison.
-        want, got: where the expected and the found bytes come from; None: unknown.
-        offsets: (expected, found) positions inside the page's content, where both are known.
+        changed_bytes: content bytes that the op had to change.
+        want, got: where the expected and the found bytes belong; None: unknown.
     """
 
     kind: str
     first: int
     wrong_bytes: int
-    owner: Owner | None
     place: str
+    owner: Owner | None
     last_writer: int | None
+    changed_bytes: int
     want: Origin | None
     got: Origin | None
 
@@ -70,10 +84,15 @@ class _Recorder(Cache):
     def __init__(self, planned: Plan) -> None:
         super().__init__(planned)
         self.writers = {area: np.full(data.size, -1, np.int64) for area, data in self.areas.items()}
-        self.op_id = -1
+        self._op_id = -1
+
+    def record(self, op: Op) -> Effect:
+        """Apply an op and note its id where it writes."""
+        self._op_id = op.id
+        return self.apply(op)
 
     def _store(self, area: str, places: Addresses, data: Bytes | np.uint8) -> Effect:
-        self.writers[area][places] = self.op_id
+        self.writers[area][places] = self._op_id
         return super()._store(area, places, data)
 
 
@@ -87,12 +106,9 @@ def explain(planned: Plan, ops: Sequence[Op], area: str, want: Bytes, got: Bytes
     """
     model = _Recorder(planned)
     for op in ops[:-1]:
-        model.op_id = op.id
-        model.apply(op)
+        model.record(op)
     before = model.areas[area].copy()
-    if ops:
-        model.op_id = ops[-1].id
-        model.apply(ops[-1])
+    changed_bytes = model.record(ops[-1]).changed_bytes if ops else 0
 
     wrong = np.flatnonzero(want != got)
     first = int(wrong[0])
@@ -104,31 +120,33 @@ def explain(planned: Plan, ops: Sequence[Op], area: str, want: Bytes, got: Bytes
     got_from = _origin(model, writes, got[window])
     kind = "frame"
     if ops and writer == ops[-1].id:
-        kind = _kind(planned, before[window], got[window], want_from, got_from)
-    last_writer = writer if writer >= 0 else None
-    return Explanation(kind, first, wrong.size, owner, place, last_writer, want_from, got_from)
+        kind = _kind(before[window], got[window], want_from, got_from)
+    return Explanation(
+        kind,
+        first,
+        wrong.size,
+        place,
+        owner,
+        writer if writer >= 0 else None,
+        changed_bytes,
+        want_from,
+        got_from,
+    )
 
 
-def _kind(
-    planned: Plan, before: Bytes, got: Bytes, want_from: Origin | None, got_from: Origin | None
-) -> str:
+def _kind(before: Bytes, got: Bytes, want_from: Origin | None, got_from: Origin | None) -> str:
     if np.array_equal(before, got):
         return "lost"
     if not got.any():
         return "zeroed"
-    if want_from and got_from:
-        if want_from.op == got_from.op:
-            return "shifted"
-        return "stale" if want_from.owner == got_from.owner else "foreign"
-    if got_from:
+    if got_from is None:
+        return "wrong"
+    if want_from is None:
         return "foreign"
-    return "poison" if _is_poison(planned, got) else "wrong"
-
-
-def _is_poison(planned: Plan, got: Bytes) -> bool:
-    sizes = (planned.physical_bytes, planned.host_slots * planned.row_bytes)
-    images = (poison(area, size).tobytes() for area, size in enumerate(sizes))
-    return got.size >= CLAIM_BYTES and any(got.tobytes() in image for image in images)
+    if (want_from.op, want_from.area) == (got_from.op, got_from.area):
+        return "shifted"
+    same_place = want_from.owner is not None and want_from.owner == got_from.owner
+    return "stale" if same_place else "foreign"
 
 
 def _locate(model: Cache, area: str, position: int) -> tuple[str, Owner | None, int]:
@@ -148,7 +166,7 @@ def _locate(model: Cache, area: str, position: int) -> tuple[str, Owner | None, 
                     found = _locate_in_page(placement, (group, s, block), position)
                     if found:
                         return found
-    return "unowned", None, position + 1
+    return "unowned", None, base + planned.logical_bytes
 
 
 def _locate_in_page(
@@ -215,52 +233,53 @@ def _locate_in_row(model: Cache, position: int) -> tuple[Owner | None, int]:
 
 
 def _origin(model: Cache, writes: Sequence[WriteTokens], window: Bytes) -> Origin | None:
-    """The write and the place that these bytes belong to, if there is exactly one."""
+    """Where these bytes belong, if there is exactly one such place."""
     if window.size < CLAIM_BYTES:
         return None
+    sought = window.tobytes()
     found = {
-        origin[1:]: origin for op in writes for origin in _matches(model, op, window.tobytes())
+        (op.tag, origin.owner): origin for op in writes for origin in _in_write(model, op, sought)
     }
-    if len(found) != 1:
-        return None
-    ((op_id, _, owner),) = found.values()
-    return Origin(op_id, owner)
+    origins = [*found.values(), *_in_poison(model, sought)]
+    return origins[0] if len(origins) == 1 else None
 
 
-def _matches(model: Cache, op: WriteTokens, window: bytes) -> Iterator[tuple[int, int, Owner]]:
-    """(op id, tag, owner) of every place in a write's rows that holds these bytes."""
+def _in_poison(model: Cache, sought: bytes) -> Iterator[Origin]:
+    for number, (area, memory) in enumerate(model.areas.items()):
+        for position in _finds(poison(number, memory.size).tobytes(), sought):
+            yield Origin(None, area, position, None)
+
+
+def _in_write(model: Cache, op: WriteTokens, sought: bytes) -> Iterator[Origin]:
+    """Every place in a write's rows that holds these bytes."""
     layout = model.layout(op.group)
-    rows = model.payload(op)
-    for slot, row in zip(op.slots, rows, strict=True):
+    for slot, row in zip(op.slots, model.payload(op), strict=True):
         if slot is None:
             continue
-        data, at = row.tobytes(), -1
-        while (at := data.find(window, at + 1)) >= 0:
-            address = int(
-                layout.of_slots(
-                    np.array([block_id(slot.block)], np.intp), np.array([slot.token], np.intp)
-                )[0, at]
-            )
-            for s, placement in enumerate(model.plan.placements[op.group]):
-                located = _locate_in_page(placement, (op.group, s, block_id(slot.block)), address)
+        block = block_id(slot.block)
+        addresses = layout.of_slots(np.array([block], np.intp), np.array([slot.token], np.intp))[0]
+        for at in _finds(row.tobytes(), sought):
+            position = int(addresses[at])
+            for layer_set, placement in enumerate(model.plan.placements[op.group]):
+                located = _locate_in_page(placement, (op.group, layer_set, block), position)
                 if located:
-                    yield op.id, op.tag, located[1]
+                    yield Origin(op.id, "pool", position, located[1])
 
 
-def describe(origin: Origin | None, ops: Sequence[Op]) -> str:
-    """An origin in words."""
-    if origin is None:
-        return "unknown bytes"
-    tag = next(op.tag for op in ops if op.id == origin.op and type(op) is WriteTokens)
-    return f"write #{origin.op} (tag {tag}), {in_words(origin.owner)}"
+def _finds(data: bytes, sought: bytes) -> Iterator[int]:
+    at = data.find(sought)
+    while at >= 0:
+        yield at
+        at = data.find(sought, at + 1)
 
 
 def in_words(owner: Owner) -> str:
     """An owner in words, in the order of a failure message."""
+    if owner.field == "page":
+        return f"layer {owner.layer}  part {owner.block}  page byte {owner.element}"
+    if owner.field == "padding":
+        return f"layer {owner.layer}  block {owner.block}  padding"
     return (
         f"layer {owner.layer}  block {owner.block}  head {owner.head}  token {owner.token}  "
         f"field {owner.field}  element {owner.element}"
     )
-
-
-__all__ = ["CLAIM_BYTES", "KIND_OF", "Explanation", "Origin", "Owner", "describe", "explain"]
