@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from kvexact.fuzz.choose import Chooser, Prng
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.families import Family
+from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.run import Run, Wrong
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.steps import Mix, Steps
@@ -29,10 +30,17 @@ class Example:
 
 
 def run_example(
-    target: Target, family: Family, chooser: Chooser, counts: Counts, steps: int = STEPS
+    target: Target,
+    family: Family,
+    chooser: Chooser,
+    counts: Counts,
+    steps: int = STEPS,
+    journal: Journal | None = None,
 ) -> Example:
     """Draw a geometry and ops from a chooser and run them; closes the target."""
-    run = Run(target, family.draw(chooser), counts)
+    if journal:
+        journal.family = family.name
+    run = Run(target, family.draw(chooser), counts, journal=journal)
     try:
         if family.plans_only:
             run.plan_only()

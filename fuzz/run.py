@@ -8,6 +8,7 @@ import numpy as np
 
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.features import geometry_features
+from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.steps import Names
 from kvexact.impl.target import (
     Bytes,
@@ -70,11 +71,13 @@ class Run:
         done: ops that ran, with their handles.
         recorded: what happened to each of them, as a trace records it.
         facts: what the target believes.
+        journal: notes geometry and ops before they run.
     """
 
     target: Target
     geometry: Geometry
     counts: Counts = field(default_factory=Counts)
+    journal: Journal | None = None
     done: list[Op] = field(default_factory=list)
     recorded: list[str] = field(default_factory=list)
     facts: Facts = field(default_factory=dict)
@@ -107,6 +110,8 @@ class Run:
 
     def _compare_plans(self, ask: object) -> bool:
         assert callable(ask)
+        if self.journal:
+            self.journal.begin(self.geometry)
         expected: dict[str, FactValue] = {}
         predicted = None
         try:
@@ -166,6 +171,8 @@ class Run:
         Raises:
             Wrong: they disagree.
         """
+        if self.journal:
+            self.journal.write(op)
         self.done.append(op)
         self.recorded.append("failed")
         kind = KIND_OF[type(op)]
@@ -305,9 +312,11 @@ def same_bytes(one: Bytes, other: Bytes) -> bool:
     )
 
 
-def execute(target: Target, geometry: Geometry, ops: Sequence[Op]) -> tuple[Run, Wrong | None]:
+def execute(
+    target: Target, geometry: Geometry, ops: Sequence[Op], journal: Journal | None = None
+) -> tuple[Run, Wrong | None]:
     """Run a whole trace and close the target; the disagreement at which it ended, if any."""
-    run = Run(target, geometry)
+    run = Run(target, geometry, journal=journal)
     try:
         if run.open():
             for op in ops:

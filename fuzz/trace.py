@@ -106,7 +106,7 @@ def parse(data: bytes) -> Trace:
     ops = raw.get("ops", [])
     if not isinstance(ops, list):
         raise TraceError("ops is no list; make it one")
-    parsed = tuple(_op(item, number) for number, item in enumerate(ops))
+    parsed = tuple(op_from_json(item, f"ops[{number}]") for number, item in enumerate(ops))
     _check_ids(parsed)
     text: dict[str, Any] = {
         key: _convert(raw[key], str, key) for key in ("target", "family", "note") if key in raw
@@ -118,19 +118,24 @@ def parse(data: bytes) -> Trace:
     return Trace(_convert(raw["geometry"], Geometry, "geometry"), parsed, **text)
 
 
-def _op(item: object, number: int) -> Op:
+def op_from_json(item: object, where: str) -> Op:
+    """The op that `op_to_json` wrote; ``where`` it stood, for the message.
+
+    Raises:
+        TraceError: it is none.
+    """
     kind = item.get("op") if isinstance(item, dict) else None
     if not isinstance(item, dict) or not isinstance(kind, str) or kind not in OPS:
-        raise TraceError(f"ops[{number}] is of kind {kind!r:.40}; kinds are {', '.join(OPS)}")
+        raise TraceError(f"{where} is of kind {kind!r:.40}; kinds are {', '.join(OPS)}")
     op_type = OPS[kind]
     rest = {key: value for key, value in item.items() if key != "op"}
     known = op_type.__dataclass_fields__
     unknown = sorted(set(rest) - set(known))
     if unknown:
         raise TraceError(
-            f"ops[{number}]: unknown key {unknown[0]!r:.40}; keys are {', '.join(known)}"
+            f"{where}: unknown key {unknown[0]!r:.40}; keys are {', '.join(known)}"
         )
-    op: Op = _convert(rest, op_type, f"ops[{number}]")
+    op: Op = _convert(rest, op_type, where)
     return op
 
 
