@@ -1,0 +1,244 @@
+"""Explanations: what a wrong byte is, whose it is, who wrote it, and where the found bytes belong."""
+
+import numpy as np
+import pytest
+
+from kvexact.refmodel.cache import Cache
+from kvexact.refmodel.explain import Explanation, explain, in_words
+from kvexact.refmodel.ops import Allocate, Job, Move, Offload, Op, Slot, WriteTokens, Zero
+from kvexact.refmodel.plan import plan
+from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
+
+INT8 = LayerSet(3, 2, 32, 32, "int8_per_token_head", page_bytes=640)
+GEOMETRY = Geometry(
+    (Group(4, 4, (INT8,)),), 5, Host(9000), base_offset_bytes=64, tail_alignment=4096
+)
+ALLOCATE = Allocate(0, 0, (3, 1))
+WRITE = WriteTokens(1, 0, tuple(Slot(3, token) for token in range(4)), tag=5)
+AGAIN = WriteTokens(2, 0, WRITE.slots, tag=6)
+OFFLOAD = Offload(3, (Job(0, (Move(3, 1, 0),)),))
+
+
+def states(*ops: Op, geometry: Geometry = GEOMETRY) -> list[dict[str, np.ndarray]]:
+    """All areas at birth and after each op."""
+    model = Cache(plan(geometry))
+    seen = [{area: data.copy() for area, data in model.areas.items()}]
+    for op in ops:
+        model.apply(op)
+        seen.append({area: data.copy() for area, data in model.areas.items()})
+    return seen
+
+
+def explained(got: np.ndarray, *ops: Op, area: str = "pool") -> Explanation:
+    """The explanation where an area is ``got`` after these ops."""
+    return explain(plan(GEOMETRY), ops, area, states(*ops)[-1][area], got)
+
+
+def first_cell(layer: int = 0, block: int = 3) -> int:
+    """Where the first cell of a page starts: base offset, layers of 5 pages, pages of 640 bytes."""
+    return 64 + layer * 5 * 640 + block * 640
+
+
+def test_bytes_that_did_not_arrive_are_lost():
+    """A write that stores nothing leaves what was there before."""
+    found = explained(states(ALLOCATE)[-1]["pool"], ALLOCATE, WRITE)
+
+    assert found.kind == "lost"
+    assert found.first == first_cell()
+    assert found.owner is not None
+    assert found.owner[:6] == (0, 0, 0, 3, 0, 0)
+    assert (found.owner.field, found.owner.element) == ("k", 0)
+    assert found.last_writer == WRITE.id
+    assert found.want is not None
+    assert found.want.op == WRITE.id
+    assert found.got is not None
+    assert found.got.op is None
+    assert found.changed_bytes > 0
+
+
+def test_an_older_write_of_the_same_place_is_stale():
+    """The second write is lost in one place only where the first write's bytes stand again."""
+    got = states(ALLOCATE, WRITE, AGAIN)[-1]["pool"]
+    old = states(ALLOCATE, WRITE)[-1]["pool"]
+    got[first_cell() : first_cell() + 32] = old[first_cell() : first_cell() + 32]
+    third = Zero(4, 0, (3,))
+    want = states(ALLOCATE, WRITE, AGAIN, third, WriteTokens(5, 0, WRITE.slots, tag=7))
+
+    found = explain(
+        plan(GEOMETRY),
+        (ALLOCATE, WRITE, AGAIN, third, WriteTokens(5, 0, WRITE.slots, tag=7)),
+        "pool",
+        want[-1]["pool"],
+        old,
+    )
+
+    assert found.kind == "stale"
+
+
+def test_right_bytes_in_the_wrong_place_are_shifted():
+    """A page whose values lie where keys belong is recognised, with the distance."""
+    want = states(ALLOCATE, WRITE)[-1]["pool"]
+    got = want.copy()
+    page = slice(first_cell(), first_cell() + 576)
+    got[page] = np.roll(want[page], -36)
+
+    found = explained(got, ALLOCATE, WRITE)
+
+    assert found.kind == "shifted"
+    assert found.want is not None
+    assert found.got is not None
+    assert found.got.position - found.want.position == 36
+
+
+def test_bytes_of_another_write_are_foreign():
+    """A page that holds what another write stored elsewhere."""
+    other = WriteTokens(2, 0, tuple(Slot(1, token) for token in range(4)), tag=6)
+    want = states(ALLOCATE, other, WRITE)[-1]["pool"]
+    got = want.copy()
+    there = first_cell(block=1)
+    got[first_cell() : first_cell() + 576] = want[there : there + 576]
+
+    assert explained(got, ALLOCATE, other, WRITE).kind == "foreign"
+
+
+@pytest.mark.parametrize(("byte", "kind"), [(0, "zeroed"), (0xA5, "wrong")])
+def test_constant_bytes(byte, kind):
+    """Zeros are named; other bytes from nowhere are just wrong."""
+    got = states(ALLOCATE, WRITE)[-1]["pool"]
+    got[first_cell() : first_cell() + 576] = byte
+
+    assert explained(got, ALLOCATE, WRITE).kind == kind
+
+
+def test_known_bytes_where_unknown_ones_belong_are_foreign():
+    """A field of four bytes is too short to be recognised, but eight found bytes can be."""
+    zero = Zero(2, 0, (3,))
+    want = states(ALLOCATE, WRITE, zero)[-1]["pool"]
+    got = want.copy()
+    written = states(ALLOCATE, WRITE)[-1]["pool"]
+    there = first_cell(layer=1)
+    got[first_cell() : first_cell() + 32] = written[there : there + 32]
+
+    assert explained(got, ALLOCATE, WRITE, zero).kind == "foreign"
+
+
+@pytest.mark.parametrize(
+    ("position", "place", "field"),
+    [
+        (0, "base", None),
+        (first_cell() + 576, "padding", "padding"),
+        (first_cell(layer=1, block=1) + 36, "content", "v"),
+        (first_cell(block=0), "unowned", None),
+        (first_cell(layer=2, block=4) + 640, "tail", None),
+    ],
+)
+def test_bytes_that_no_op_may_touch(position, place, field):
+    """A byte outside the op's extents is a frame fault, whosever it is."""
+    got = states(ALLOCATE, WRITE)[-1]["pool"]
+    got[position] ^= 0xFF
+
+    found = explained(got, ALLOCATE, WRITE)
+
+    assert (found.kind, found.place, found.wrong_bytes) == ("frame", place, 1)
+    assert (found.owner.field if found.owner else None) == field
+    assert found.last_writer is None
+
+
+def test_a_byte_that_differs_at_birth():
+    """Before any op, nobody wrote anything."""
+    birth = states()[0]["pool"]
+    got = birth.copy()
+    got[3] ^= 1
+
+    found = explain(plan(GEOMETRY), (), "pool", birth, got)
+
+    assert (found.kind, found.last_writer, found.changed_bytes) == ("frame", None, 0)
+
+
+def test_wrong_bytes_of_the_host_tier_name_the_page():
+    """In a host row the page's layer, the part and the byte of its image are known."""
+    want = states(ALLOCATE, WRITE, OFFLOAD)[-1]["host"]
+    row = plan(GEOMETRY).row_bytes
+    got = want.copy()
+    got[row + 576 + 8] ^= 0xFF
+
+    found = explained(got, ALLOCATE, WRITE, OFFLOAD, area="host")
+
+    assert found.owner is not None
+    assert (found.owner.layer, found.owner.field, found.owner.element) == (1, "page", 8)
+    assert in_words(found.owner) == "layer 1  part 0  page byte 8"
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_wrong_bytes_of_the_host_tier_outside_all_pages(slot):
+    """A row that holds nothing, and the unused end of one that does, are nobody's."""
+    geometry = Geometry(GEOMETRY.groups, 5, Host(9000, row_alignment=512))
+    ops = (ALLOCATE, WRITE, OFFLOAD)
+    want = states(*ops, geometry=geometry)[-1]["host"]
+    got = want.copy()
+    got[slot * 2048 + 2000] ^= 0xFF
+
+    found = explain(plan(geometry), ops, "host", want, got)
+
+    assert (found.kind, found.place, found.owner) == ("frame", "host", None)
+
+
+def test_words_for_owners():
+    """A content byte names all its coordinates, padding only its page."""
+    got = states(ALLOCATE, WRITE)[-1]["pool"]
+    got[first_cell(layer=2) + 72 * 5 + 37] ^= 1
+    got_padding = states(ALLOCATE, WRITE)[-1]["pool"]
+    got_padding[first_cell(layer=2) + 600] ^= 1
+
+    content = explained(got, ALLOCATE, WRITE).owner
+    padding = explained(got_padding, ALLOCATE, WRITE).owner
+
+    assert content is not None
+    assert padding is not None
+    assert in_words(content) == "layer 2  block 3  head 1  token 1  field v  element 1"
+    assert in_words(padding) == "layer 2  block 3  padding"
+
+
+def test_pads_and_repeated_content_in_the_search():
+    """Pad rows hold nothing to be found, and bytes found twice prove nothing."""
+    padded = WriteTokens(1, 0, (None, *WRITE.slots), tag=5)
+    twice = WriteTokens(2, 0, padded.slots, tag=5)
+    got = states(ALLOCATE, padded, twice)[-1]["pool"]
+    got[first_cell() : first_cell() + 32] = 0
+
+    found = explained(got, ALLOCATE, padded, twice)
+
+    assert found.kind == "zeroed"
+    assert found.want is not None
+    assert found.want.op == twice.id
+
+
+def test_few_bytes_prove_nothing_about_where_they_came_from():
+    """A scale has four bytes: too few to claim an origin, even if they are another scale's."""
+    want = states(ALLOCATE, WRITE)[-1]["pool"]
+    got = want.copy()
+    got[first_cell() + 32 : first_cell() + 36] = want[first_cell() + 68 : first_cell() + 72]
+
+    found = explained(got, ALLOCATE, WRITE)
+
+    assert (found.kind, found.want, found.got) == ("wrong", None, None)
+    assert found.owner is not None
+    assert found.owner.field == "k_scale"
+
+
+def test_bytes_of_another_layer_set_are_recognised():
+    """Every layer set of a group is searched."""
+    second = LayerSet(1, 1, 32, 32, "fp8")
+    geometry = Geometry((Group(4, 4, (LayerSet(1, 1, 32, 32, "fp8"), second)),), 5, Host(9000))
+    ops = (ALLOCATE, WRITE)
+    want = states(*ops, geometry=geometry)[-1]["pool"]
+    got = want.copy()
+    page, there = 3 * 256, 5 * 256 + 3 * 256
+    got[page : page + 256] = want[there : there + 256]
+
+    found = explain(plan(geometry), ops, "pool", want, got)
+
+    assert found.kind == "shifted"
+    assert found.got is not None
+    assert found.got.owner is not None
+    assert found.got.owner.layer_set == 1
