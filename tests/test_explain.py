@@ -1,4 +1,4 @@
-"""Explanations: what a wrong byte is, whose it is, who wrote it, and where the found bytes belong."""
+"""Explanations: what a wrong byte is, whose it is, who wrote it, and where it belongs."""
 
 import numpy as np
 import pytest
