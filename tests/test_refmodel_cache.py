@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from kvexact.refmodel.cache import Cache, Effect
+from kvexact.refmodel.content import slot_rows
 from kvexact.refmodel.free import host_padding, page_padding
 from kvexact.refmodel.ops import (
     Allocate,
@@ -143,6 +144,17 @@ def test_payload_names_slot_and_tag() -> None:
     (wide,) = cache.payload(WriteTokens(0, 1, (Slot(2, 0),), 4)).tolist()
     assert len(wide) == 4
     assert wide[:3] != rows[0]  # slot number 2 in both groups
+
+
+def test_payload_by_slot_number() -> None:
+    """A row is the content of slot block x block size + token of its group."""
+    cache = Bench().cache
+    slots = [Slot(block, token) for block in range(5) for token in range(2)]
+    rows = cache.payload(WriteTokens(0, 0, (*slots, None), 4))
+    numbers = np.array([*range(10), -1], np.int64)
+    assert rows.tolist() == slot_rows(4, 0, numbers, 3).tolist()
+    other = cache.payload(WriteTokens(0, 1, tuple([Slot(b, 0) for b in range(5)]), 4))
+    assert other.tolist() == slot_rows(4, 1, np.arange(5, dtype=np.int64), 4).tolist()
 
 
 def test_zero() -> None:

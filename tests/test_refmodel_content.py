@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kvexact.refmodel.content import Bytes, poison, slot_rows
+from kvexact.refmodel.content import Bytes, _mix, poison, slot_rows
 
 SLOTS = 40
 
@@ -85,3 +85,18 @@ def test_poison_is_like_no_write() -> None:
     written = {window for tag in range(8) for window in windows(rows_of(tag, 0, 64))}
     assert not pool & host
     assert not (pool | host) & written
+
+
+def test_mixing_spreads_every_bit() -> None:
+    """Flipping any input bit flips each output bit about half of the time: no structure stays."""
+    words = np.arange(2000, dtype=np.uint64) * np.uint64(7919)
+    for bit in range(64):
+        flips = _mix(words.copy()) ^ _mix(words ^ np.uint64(1 << bit))
+        shares = np.unpackbits(flips.view(np.uint8).reshape(-1, 8), axis=1).mean(axis=0)
+        assert 0.4 < shares.min() <= shares.max() < 0.6, bit
+
+
+def test_mixing_is_one_to_one() -> None:
+    """Neighbouring words stay distinct."""
+    mixed = _mix(np.arange(1 << 16, dtype=np.uint64))
+    assert np.unique(mixed).size == 1 << 16

@@ -140,6 +140,16 @@ def test_host_and_split() -> None:
     assert replace(GEOMETRY, kv_split=True).kv_split
 
 
+def test_defaults() -> None:
+    """What is left out is the plainest choice: no offset, no tail, no padding, whole cells."""
+    assert SHAPE.page_bytes is None
+    assert (HOST.chunk_blocks, HOST.row_alignment) == (1, 1)
+    assert (GEOMETRY.order, GEOMETRY.kv_split) == ("LBHNC", False)
+    assert (GEOMETRY.base_offset_bytes, GEOMETRY.tail_alignment) == (0, 1)
+    assert (GEOMETRY.logical_bytes, GEOMETRY.physical_bytes) == (None, None)
+    assert CopyBlocks(0, 0, ()).tokens is None
+
+
 def test_plain_data_is_frozen_and_hashable() -> None:
     """Geometries and ops can be compared, hashed and not changed."""
     assert hash(GEOMETRY) == hash(replace(GEOMETRY))
