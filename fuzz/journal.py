@@ -8,6 +8,7 @@ import mmap
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import msgspec
 
@@ -77,7 +78,7 @@ class Journal:
         if not keep:
             self.path.unlink(missing_ok=True)
 
-    def __enter__(self) -> "Journal":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -132,9 +132,7 @@ def op_from_json(item: object, where: str) -> Op:
     known = op_type.__dataclass_fields__
     unknown = sorted(set(rest) - set(known))
     if unknown:
-        raise TraceError(
-            f"{where}: unknown key {unknown[0]!r:.40}; keys are {', '.join(known)}"
-        )
+        raise TraceError(f"{where}: unknown key {unknown[0]!r:.40}; keys are {', '.join(known)}")
     op: Op = _convert(rest, op_type, where)
     return op
 
