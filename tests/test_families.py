@@ -1,0 +1,158 @@
+"""Families and steps: what they promise to meet is met, the same from the same choices."""
+
+from collections import Counter
+from dataclasses import fields
+
+import pytest
+
+from kvexact.fuzz.campaign import STEPS, run_example
+from kvexact.fuzz.choose import Digits, Prng, chance, pick, sample, weighted
+from kvexact.fuzz.counts import Counts, vacuous
+from kvexact.fuzz.dimensions import VALUES, block_bytes, draft_of
+from kvexact.fuzz.families import FAMILIES
+from kvexact.impl.engine.engine import CpuEngine
+from kvexact.refmodel.ops import OP_REASONS, OPS
+from kvexact.refmodel.plan import plan
+from kvexact.refmodel.spec import GEOMETRY_REASONS, Refused
+
+BYTE_FAMILIES = sorted(name for name, family in FAMILIES.items() if not family.plans_only)
+
+
+def counts_of(name: str, examples: int) -> Counts:
+    """Counts of a family's first examples on the built-in engine, which must agree."""
+    counts = Counts()
+    target = CpuEngine()
+    for seed in range(examples):
+        example = run_example(target, FAMILIES[name], Prng(seed), counts)
+        assert example.wrong is None, example.wrong
+    return counts
+
+
+@pytest.mark.parametrize("name", BYTE_FAMILIES)
+def test_byte_families_are_not_vacuous(name):
+    """Sixty examples of each: ops act, bytes change, and most examples restore changed bytes."""
+    counts = counts_of(name, 60)
+
+    family = FAMILIES[name]
+    assert vacuous(counts, plans_only=False, illegal_percent=family.illegal_percent) == []
+    assert counts.geometries["accepted"] >= 30
+    assert all(counts.ops[kind, "acted"] for kind in OPS)
+
+
+def test_the_planning_family_meets_every_reason_and_both_verdicts():
+    """Verdicts are compared a few hundred times, with at least a fifth of each."""
+    counts = counts_of("planning", 400)
+
+    assert vacuous(counts, plans_only=True, illegal_percent=0) == []
+    assert all(counts.geometries[f"refused:{reason}"] for reason in GEOMETRY_REASONS)
+
+
+def test_every_refusal_of_every_op_is_met():
+    """The refusals family sends each op for each reason that can refuse it."""
+    counts = counts_of("refusals", 400)
+
+    never = {
+        *(("copy_blocks", "duplicate"), ("copy_blocks", "host"), ("read", "duplicate")),
+        *((kind, "host") for kind in ("allocate", "free", "write_tokens", "zero", "read")),
+        *(("evict", "owner"),),
+        *(("reset", reason) for reason in OP_REASONS),
+    }
+    possible = {(kind, reason) for kind in OPS for reason in OP_REASONS} - never
+    assert possible - set(counts.reasons) == set()
+    assert never & set(counts.reasons) == set()
+
+
+def test_every_value_of_every_dimension_can_be_drawn():
+    """All values from real reports come up, on paper at least."""
+    seen: dict[str, set[object]] = {name: set() for name in VALUES}
+    for seed in range(6000):
+        draft = draft_of(FAMILIES["planning"].draw(Prng(seed)))
+        groups = draft.groups
+        for part in (draft, *groups, *(layers for group in groups for layers in group.layer_sets)):
+            for item in fields(part):
+                if item.name in seen:
+                    seen[item.name].add(getattr(part, item.name))
+    missing = {name: set(values) - seen[name] for name, values in VALUES.items()}
+    # A spare byte or two of a tiny row is a row more, and a declared size of 0 shows no excess.
+    assert {name: values for name, values in missing.items() if values} == {}
+
+
+@pytest.mark.parametrize("name", BYTE_FAMILIES)
+def test_byte_families_keep_to_the_byte_budget(name):
+    """256 KiB of blocks and rows, 4 MiB now and then."""
+    large = 0
+    for seed in range(300):
+        draft = draft_of(geometry := FAMILIES[name].draw(Prng(seed)))
+        size = (geometry.blocks + draft.host_rows * draft.chunk_blocks) * block_bytes(geometry)
+        assert size <= 4 * 1024 * 1024
+        large += size > 256 * 1024
+    assert large <= 30
+
+
+def test_families_draw_colliding_and_coprime_dimensions():
+    """Heads that equal 2, and the block size; odd sizes as well."""
+    seen: Counter[str] = Counter()
+    for seed in range(300):
+        geometry = FAMILIES["one_group"].draw(Prng(seed))
+        group = geometry.groups[0]
+        heads = group.layer_sets[0].kv_heads
+        seen["two heads"] += heads == 2
+        seen["heads = block"] += heads == group.block_size
+        seen["odd block"] += group.block_size % 2
+        seen["order " + geometry.order] += 1
+    assert all(count >= 15 for count in seen.values())
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_the_same_choices_make_the_same_example(name):
+    """Geometry and ops are functions of the seed alone."""
+    first, second = (
+        run_example(CpuEngine(), FAMILIES[name], Prng(5), Counts()).run for _ in range(2)
+    )
+
+    assert first.geometry == second.geometry
+    assert first.done == second.done
+    assert len(first.done) in (0, STEPS)
+
+
+def test_a_bad_geometry_of_a_family_is_refused_alike():
+    """Families may draw what cannot be; that is a verdict like any other."""
+    verdicts = Counter()
+    for seed in range(300):
+        try:
+            plan(FAMILIES["mixed"].draw(Prng(seed)))
+            verdicts["accepted"] += 1
+        except Refused as refusal:
+            verdicts[refusal.reason] += 1
+    assert verdicts["accepted"] > 200
+    assert verdicts["alignment"]
+
+
+def test_prng_is_splitmix64():
+    """The first words of seed 0 are those of the published generator, scaled."""
+    prng = Prng(0)
+    words = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+
+    assert [prng.below(1 << 64) for _ in words] == words
+    assert {Prng(seed).below(3) for seed in range(30)} == {0, 1, 2}
+
+
+def test_digits_read_one_number_and_then_noise():
+    """A number's digits come first; used up, choices go on, the same for the same number."""
+
+    def choices() -> list[int]:
+        digits = Digits(3 + 5 * (1 + 2 * 8))
+        return [digits.below(end) for end in (5, 2, 10, 7, 7, 7, 7)]
+
+    assert choices()[:3] == [3, 1, 8]
+    assert choices() == choices()
+
+
+def test_choices():
+    """Helpers draw within their bounds."""
+    prng = Prng(1)
+    assert {pick(prng, "abc") for _ in range(50)} == set("abc")
+    assert {weighted(prng, (0, 3, 1)) for _ in range(50)} == {1, 2}
+    assert sorted(sample(prng, range(5), 9)) == [0, 1, 2, 3, 4]
+    assert not any(chance(prng, 0) for _ in range(50))
+    assert all(chance(prng, 100) for _ in range(50))
