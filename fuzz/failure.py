@@ -55,6 +55,7 @@ class Failure:
     Attributes:
         lines: the message, without the line that says how to see it again.
         wrong_at: positions of wrong bytes in ``area``, with the bytes expected and found there.
+        group: the owner of the first of them, where it has one.
     """
 
     signature: Signature
@@ -63,6 +64,7 @@ class Failure:
     wrong_at: tuple[int, ...] = ()
     want: bytes = b""
     got: bytes = b""
+    group: int | None = None
 
 
 def explain_failure(run: Run, wrong: Wrong) -> Failure:
@@ -102,6 +104,7 @@ def _mismatch(run: Run, wrong: Wrong, kind: str) -> Failure:
         tuple(wrong_at.tolist()),
         wrong.want[wrong_at].tobytes(),
         wrong.got[wrong_at].tobytes(),
+        found.owner.group if found.owner else None,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.dimensions import block_bytes
 from kvexact.fuzz.features import geometry_features
 from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.steps import Names
@@ -35,6 +36,9 @@ from kvexact.refmodel.ops import (
 )
 from kvexact.refmodel.plan import Plan, plan
 from kvexact.refmodel.spec import Geometry, Refused
+
+#: A geometry that takes more memory is only planned where a trace has no ops.
+_ON_PAPER_BYTES = 64 * 1024 * 1024
 
 Outcome = Literal[
     "mismatch", "rows", "fact", "refusal", "exception", "out_of_bounds", "device_lost"
@@ -318,7 +322,9 @@ def execute(
     """Run a whole trace and close the target; the disagreement at which it ended, if any."""
     run = Run(target, geometry, journal=journal)
     try:
-        if run.open():
+        if not ops and storage_bytes(geometry) > _ON_PAPER_BYTES:
+            run.plan_only()
+        elif run.open():
             for op in ops:
                 run.step(op)
     except Wrong as wrong:
@@ -326,6 +332,12 @@ def execute(
     finally:
         target.close()
     return run, None
+
+
+def storage_bytes(geometry: Geometry) -> int:
+    """About how much memory pool and host tier take; also where the geometry is refused."""
+    pool = geometry.base_offset_bytes + geometry.blocks * block_bytes(geometry)
+    return max(pool, geometry.physical_bytes or 0) + geometry.host.capacity_bytes
 
 
 def _verdict(reason: str | None) -> str:
