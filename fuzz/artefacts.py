@@ -97,6 +97,7 @@ def wrong_bytes(failure: Failure) -> WrongBytes | None:
         np.array(failure.wrong_at, np.intp),
         np.frombuffer(failure.want, np.uint8),
         np.frombuffer(failure.got, np.uint8),
+        failure.group,
     )
 
 

@@ -1,0 +1,109 @@
+"""Work in a spawned process, so that a target that kills it takes nothing else along."""
+
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+from kvexact.impl.target import Unavailable
+
+_END_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The process ended on its own: "SIGSEGV", or "exit status 3"."""
+
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What the process says about itself: that it is done, or why it cannot go on."""
+
+    unavailable: str = ""
+    broken: str = ""
+
+
+class ChildError(RuntimeError):
+    """The work itself has a bug; the message is its traceback."""
+
+
+class Child:
+    """Runs a generator function in a process of its own.
+
+    Attributes:
+        connection: for `multiprocessing.connection.wait`; when ready, `receive` does not block.
+        over: the work is done or the process is gone.
+    """
+
+    def __init__(self, work: Callable[..., Iterator[Any]], *args: object) -> None:
+        context = get_context("spawn")
+        self.connection, theirs = context.Pipe(duplex=False)
+        self.over = False
+        self._process = context.Process(target=_run, args=(theirs, work, args), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def receive(self) -> Any:
+        """The next item of the work; a `Died` where there is none any more; None: it is done.
+
+        Raises:
+            Unavailable: the target cannot run here.
+            ChildError: the work raised something else.
+        """
+        try:
+            item = self.connection.recv()
+        except (EOFError, OSError):
+            self.over = True
+            self._process.join(_END_S)
+            return Died(_how(self._process.exitcode))
+        if not isinstance(item, _Said):
+            return item
+        self.over = True
+        if item.unavailable:
+            raise Unavailable(item.unavailable)
+        if item.broken:
+            raise ChildError(item.broken)
+        return None
+
+    def __iter__(self) -> Iterator[Any]:
+        """Every item; a `Died` is the last one."""
+        while (item := self.receive()) is not None:
+            yield item
+            if isinstance(item, Died):
+                return
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        self.connection.close()
+        self._process.kill()
+        self._process.join(_END_S)
+
+
+def _run(connection: Connection, work: Callable[..., Iterator[Any]], args: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and decides
+    try:
+        said = _Said()
+        try:
+            for item in work(*args):
+                connection.send(item)
+        except Unavailable as error:
+            said = _Said(unavailable=str(error))
+        except BrokenPipeError:
+            return
+        except Exception:  # noqa: BLE001 - the parent raises it again
+            said = _Said(broken=traceback.format_exc())
+        connection.send(said)
+    except BrokenPipeError:
+        sys.exit(0)  # nobody listens any more
+
+
+def _how(status: int | None) -> str:
+    if status is None:
+        return "a process that does not end"
+    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
