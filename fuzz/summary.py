@@ -1,0 +1,99 @@
+"""What a run did, as lines for a person: the table under every run, in pytest and on the terminal."""
+
+from collections.abc import Iterable, Mapping
+
+from kvexact.fuzz.counts import Counts, vacuous
+from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.features import FEATURES
+from kvexact.refmodel.ops import OPS
+
+#: Counts by (target name, family name).
+Merged = Mapping[tuple[str, str], Counts]
+
+_WIDTH = 96
+
+
+def merge(parts: Iterable[tuple[str, str, Counts]]) -> dict[tuple[str, str], Counts]:
+    """Counts of every target and family, over all items that had a share in them."""
+    merged: dict[tuple[str, str], Counts] = {}
+    for target, family, counts in parts:
+        merged.setdefault((target, family), Counts()).add(counts)
+    return merged
+
+
+def complaints(merged: Merged) -> list[str]:
+    """Where a run proves less than it claims, one line each; not empty means that it failed."""
+    return [
+        f"{target}, {name}: {complaint}"
+        for (target, name), counts in sorted(merged.items())
+        for complaint in vacuous(
+            counts,
+            plans_only=FAMILIES[name].plans_only,
+            illegal_percent=FAMILIES[name].illegal_percent,
+        )
+    ]
+
+
+def summary(merged: Merged) -> list[str]:
+    """Geometries, ops and bytes of every target, and what it never met."""
+    lines = []
+    for target in sorted({target for target, _ in merged}):
+        total = Counts()
+        for (name, _), counts in merged.items():
+            if name == target:
+                total.add(counts)
+        families = sum(name == target for name, _ in merged)
+        lines += [f"{target}: {_geometries(total, families)}", *_table(total), *_features(total)]
+    return lines
+
+
+def _geometries(counts: Counts, families: int) -> str:
+    verdicts = sorted(counts.geometries.items(), key=lambda item: (-item[1], item[0]))
+    listed = ", ".join(f"{n:,} {verdict.replace(':', ' ')}" for verdict, n in verdicts)
+    what = "1 family" if families == 1 else f"{families} families"
+    return f"{sum(counts.geometries.values()):,} geometries of {what}: {listed or 'none'}"
+
+
+def _table(counts: Counts) -> list[str]:
+    """A row for each kind of op, and one for all of them."""
+    outcomes = ("acted", "refused", "no-op")
+    rows = [("op", *outcomes, "bytes that had to change")]
+    for kind in OPS:
+        numbers = [counts.ops[kind, outcome] for outcome in outcomes]
+        if any(numbers):
+            rows.append((kind, *(f"{n:,}" for n in numbers), f"{counts.changed_bytes[kind]:,}"))
+    if len(rows) > 1:
+        totals = (f"{counts.outcome(outcome):,}" for outcome in outcomes)
+        rows.append(("all", *totals, f"{sum(counts.changed_bytes.values()):,}"))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
+            for row in rows
+        ]
+    else:
+        lines = []
+    compared = f"{counts.compared_bytes:,} bytes and {counts.facts:,} facts compared"
+    if counts.free_bytes:
+        compared += f", {counts.free_bytes:,} bytes declared free"
+    return [f"  {line}" for line in (*lines, compared)]
+
+
+def _features(counts: Counts) -> list[str]:
+    met = {name: n for name, n in counts.features.items() if n}
+    never = [name for name in FEATURES if name not in met]
+    lines = _wrapped("features met", [f"{name} {met[name]:,}" for name in FEATURES if name in met])
+    lines += _wrapped("never met", never)
+    return lines + _wrapped("facts never told", sorted(counts.unchecked))
+
+
+def _wrapped(label: str, words: list[str]) -> list[str]:
+    """Words after a label, in lines of at most `_WIDTH` characters; no words, no line."""
+    lines: list[str] = []
+    line = f"  {label}:"
+    for number, word in enumerate(words):
+        text = f" {word}" + ("," if number < len(words) - 1 else "")
+        if len(line) + len(text) > _WIDTH:
+            lines.append(line)
+            line = "   "
+        line += text
+    return [*lines, line] if words else []
