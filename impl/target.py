@@ -69,6 +69,8 @@ class Target(ABC):
     declared: ClassVar[frozenset[Area]] = frozenset({"pool", "host"})
     #: Bytes that may change, each with a reason.
     free: ClassVar[tuple[FreeBytes, ...]] = ()
+    #: Families of geometries that it can mostly accept, by name; None: all of them.
+    families: ClassVar[tuple[str, ...] | None] = None
 
     @classmethod
     def check_available(cls) -> None:
