@@ -1,0 +1,71 @@
+"""What a whole run consists of: one item for each target, family and shard, each with its seed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kvexact.fuzz.families import FAMILIES, Family
+from kvexact.fuzz.seeds import derive
+from kvexact.fuzz.targets import NamedTarget
+from kvexact.impl.target import Target
+
+#: What a run fuzzes unless it is told otherwise.
+DEFAULT_TARGETS = ("cpu", "example")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A size: a number of examples, never of seconds, so that it means the same everywhere.
+
+    Attributes:
+        shards: items for each target and family.
+        examples: examples in each item.
+        draws_seed: take another seed in each run; False: seed 0.
+    """
+
+    shards: int
+    examples: int
+    draws_seed: bool = False
+
+
+PROFILES = {
+    "default": Profile(shards=8, examples=90),
+    "quick": Profile(shards=1, examples=27),
+    "nightly": Profile(shards=32, examples=900, draws_seed=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One share of a run."""
+
+    target: NamedTarget
+    family: Family
+    shard: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.target.name}-{self.family.name}-{self.shard}"
+
+
+def items_of(target: NamedTarget, shards: int, seed: int) -> Iterator[Item]:
+    """All items of a target in a run with this seed."""
+    for family in families_of(target.target_type):
+        for shard in range(shards):
+            yield Item(target, family, shard, derive(seed, target.name, family.name, shard))
+
+
+def families_of(target: type[Target] | Target) -> Sequence[Family]:
+    """The families that mean something for a target.
+
+    Raises:
+        ValueError: it names a family that does not exist.
+    """
+    names = FAMILIES if target.families is None else target.families
+    unknown = [name for name in names if name not in FAMILIES]
+    if unknown:
+        raise ValueError(
+            f"family {unknown[0]!r} does not exist; use {', '.join(FAMILIES)} in `families`"
+        )
+    # Where no refusal is promised, no illegal op is sent, and that family shows nothing of its own.
+    return [FAMILIES[n] for n in names if n != "refusals" or target.op_refusals]
