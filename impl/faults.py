@@ -39,6 +39,7 @@ class Fault:
         report: the public report that it is modelled on, or "no public report".
         summary: what is decided wrongly.
         known_minimum: fewest ops of a trace that fails; 0 where planning or opening already fails.
+        differences: what a report may call the first difference that it makes.
         target: makes an engine that has the fault.
     """
 
@@ -47,6 +48,7 @@ class Fault:
     report: str
     summary: str
     known_minimum: int
+    differences: frozenset[str]
     target: Callable[[], Target]
 
 
@@ -66,21 +68,40 @@ _PARTS: dict[type, str] = {
 }
 
 
+# What a difference may be called, by what is decided wrongly: sizes and places on paper, a verdict,
+# room, how much is moved, what a reader walks, from where content comes, where it lies.
+_PLANNED = {"fact", "refusal"}
+_VERDICT = {"refusal"}
+_BOUNDS = {"out of bounds"}
+_LOST = {"lost"}
+_READ = {"read"}
+_SOURCE = {"lost", "shifted", "stale", "foreign", "zeroed"}
+_PLACED = _SOURCE | {"frame"}
+
+
 def _register(
-    name: str, kind: str, report: str, known_minimum: int, summary: str, **part: Any
+    name: str,
+    kind: str,
+    report: str,
+    known_minimum: int,
+    differences: set[str],
+    summary: str,
+    **part: Any,
 ) -> None:
     named = {**part, "__doc__": summary, "__module__": __name__}
     engine: type[CpuEngine] = type(name, (CpuEngine,), named)
-    FAULTS[name] = Fault(name, kind, report, summary, known_minimum, engine)
+    FAULTS[name] = Fault(name, kind, report, summary, known_minimum, frozenset(differences), engine)
 
 
-def _planted(name: str, kind: str, report: str, known_minimum: int) -> Callable[[type], type]:
+def _planted(
+    name: str, kind: str, report: str, known_minimum: int, differences: set[str]
+) -> Callable[[type], type]:
     """Register an engine that has the decorated class for a part; its docstring is the summary."""
 
     def register(part: type) -> type:
         summary = str(part.__doc__)
         slot = next(_PARTS[base] for base in part.__mro__ if base in _PARTS)
-        _register(name, kind, report, known_minimum, summary, **{slot: part})
+        _register(name, kind, report, known_minimum, differences, summary, **{slot: part})
         return part
 
     return register
@@ -89,7 +110,7 @@ def _planted(name: str, kind: str, report: str, known_minimum: int) -> Callable[
 # Sizes and places.
 
 
-@_planted("cell_without_scales", "ELEM", "kvcached#424", 0)
+@_planted("cell_without_scales", "ELEM", "kvcached#424", 0, _PLANNED)
 class _CellWithoutScales(Planner):
     """Sizes come from an element that has no room for the inline scales."""
 
@@ -102,7 +123,7 @@ class _CellWithoutScales(Planner):
         return right._replace(head_bytes=head, content_bytes=content, page_bytes=page)
 
 
-@_planted("layers_counted_twice", "WIDTH", "vllm#40075", 0)
+@_planted("layers_counted_twice", "WIDTH", "vllm#40075", 0, _PLANNED)
 class _LayersCountedTwice(Planner):
     """Bytes that are already a sum over a layer set's layers are multiplied by them again."""
 
@@ -110,7 +131,7 @@ class _LayersCountedTwice(Planner):
         return super().set_bytes(shape) * shape.layers
 
 
-@_planted("scale_views_from_shape", "STRIDE", "vllm#48412", 0)
+@_planted("scale_views_from_shape", "STRIDE", "vllm#48412", 0, _PLANNED)
 class _ScaleViewsFromShape(Planner):
     """Scale views step from block to block as if each layer had a contiguous buffer of its own."""
 
@@ -124,7 +145,7 @@ class _ScaleViewsFromShape(Planner):
         return tuple([one._replace(block=dense) if one.field.is_scale else one for one in right])
 
 
-@_planted("scale_views_mended_in_writer_only", "ALIAS", "vllm#49226", 2)
+@_planted("scale_views_mended_in_writer_only", "ALIAS", "vllm#49226", 2, _READ)
 class _ReaderScalesFromShape(Views):
     """Scale views were mended in the writer; the reader still takes strides from the shape."""
 
@@ -134,7 +155,7 @@ class _ReaderScalesFromShape(Views):
         return view
 
 
-@_planted("padded_stride_from_content", "STRIDE", "vllm#49716", 2)
+@_planted("padded_stride_from_content", "STRIDE", "vllm#49716", 2, _PLACED | _READ)
 class _PaddedStrideFromContent(Views):
     """Views of padded pages step by the content that their shape holds."""
 
@@ -146,7 +167,7 @@ class _PaddedStrideFromContent(Views):
         return view._replace(block=view.block - pages * padding)
 
 
-@_planted("hnd_walked_as_nhd", "LAYOUT", "LMCache#2374", 2)
+@_planted("hnd_walked_as_nhd", "LAYOUT", "LMCache#2374", 2, _READ)
 class _HeadsOutsideReadAsInside(Views):
     """The reader walks pages whose heads lie outside the tokens as if they lay inside."""
 
@@ -156,7 +177,7 @@ class _HeadsOutsideReadAsInside(Views):
         return view
 
 
-@_planted("split_read_as_packed", "LAYOUT", "LMCache#4463", 2)
+@_planted("split_read_as_packed", "LAYOUT", "LMCache#4463", 2, _READ)
 class _SplitReadAsPacked(Views):
     """The reader takes cells of key and value for a key half and a value half, and the reverse."""
 
@@ -178,13 +199,14 @@ _register(
     "STRIDE",
     "vllm#47783",
     2,
+    _READ,
     "The reader multiplies the flat slot by the token stride and ignores the block stride.",
     macros=("KVEXACT_FAULT_READ_BY_FLAT_SLOT",),
 )
 # What a pool registers, and the host tier.
 
 
-@_planted("physical_viewed_as_regions", "PAD", "vllm#54021", 0)
+@_planted("physical_viewed_as_regions", "PAD", "vllm#54021", 0, _PLANNED)
 class _PhysicalAsRegions(Registrar):
     """The whole storage is viewed as blocks; a tail that does not divide stops the start-up."""
 
@@ -192,7 +214,7 @@ class _PhysicalAsRegions(Registrar):
         return storage_bytes
 
 
-@_planted("phantom_regions", "CAP", "vllm#54021", 0)
+@_planted("phantom_regions", "CAP", "vllm#54021", 0, {"fact"})
 class _PhantomRegions(Registrar):
     """The storage is cut into as many pools as fit; a long tail makes regions that nobody has."""
 
@@ -200,7 +222,7 @@ class _PhantomRegions(Registrar):
         return storage_bytes // pool_bytes * pool_bytes
 
 
-@_planted("phantom_regions_unreported", "CAP", "vllm#54021", 2)
+@_planted("phantom_regions_unreported", "CAP", "vllm#54021", 2, _BOUNDS)
 class _PhantomRows(Registrar):
     """Phantom regions leave the worker fewer host rows than both sides report."""
 
@@ -210,7 +232,7 @@ class _PhantomRows(Registrar):
         return right._replace(host_rows=wrong.worker_slots)
 
 
-@_planted("host_row_from_first_group", "CAP", "vllm#50443", 0)
+@_planted("host_row_from_first_group", "CAP", "vllm#50443", 0, _PLANNED)
 class _RowFromFirstGroup(Planner):
     """A host row has room for the first group's chunk; other groups' chunks may be larger."""
 
@@ -221,7 +243,7 @@ class _RowFromFirstGroup(Planner):
 # Transfers.
 
 
-@_planted("width_without_scales", "WIDTH", "vllm#48411", 2)
+@_planted("width_without_scales", "WIDTH", "vllm#48411", 2, _LOST)
 class _WidthWithoutScales(Transfers):
     """A transfer moves as many bytes of a page as its keys and values have, not their scales."""
 
@@ -231,7 +253,9 @@ class _WidthWithoutScales(Transfers):
         return region.length // shape.cell_bytes * (shape.cell_bytes - scales)
 
 
-@_planted("padding_moved_as_content", "PAD", "vllm#50208", 2)
+@_planted(
+    "padding_moved_as_content", "PAD", "vllm#50208", 2, {"frame", "shifted", "foreign"} | _BOUNDS
+)
 class _PaddingMoved(Transfers):
     """A transfer moves the padded page, and its padding lands on what follows in the host row."""
 
@@ -239,7 +263,7 @@ class _PaddingMoved(Transfers):
         return region.length + one.shape.page_bytes - one.shape.content_bytes
 
 
-@_planted("kernel_stride_in_transfer", "GRAN", "vllm#51718", 2)
+@_planted("kernel_stride_in_transfer", "GRAN", "vllm#51718", 2, _PLACED)
 class _KernelBlockStride(Transfers):
     """A transfer steps from one manager block to the next by the stride of a kernel block."""
 
@@ -247,7 +271,7 @@ class _KernelBlockStride(Transfers):
         return region.stride // group.parts
 
 
-@_planted("offset_by_length", "MAP", "vllm-ascend#10342", 2)
+@_planted("offset_by_length", "MAP", "vllm-ascend#10342", 2, _PLACED)
 class _OffsetByLength(Transfers):
     """A transfer finds a block at its id times a run's length instead of the stride."""
 
@@ -255,7 +279,7 @@ class _OffsetByLength(Transfers):
         return region.length
 
 
-@_planted("base_offset_dropped", "STRIDE", "ROCm/mori#415", 2)
+@_planted("base_offset_dropped", "STRIDE", "ROCm/mori#415", 2, _PLACED)
 class _BaseOffsetDropped(Transfers):
     """A transfer counts from the start of the storage instead of the pool's base offset."""
 
@@ -263,7 +287,7 @@ class _BaseOffsetDropped(Transfers):
         return region.base - self.plan.geometry.base_offset_bytes
 
 
-@_planted("restore_from_chunk_start", "GRAN", "vllm#28951", 3)
+@_planted("restore_from_chunk_start", "GRAN", "vllm#28951", 3, _SOURCE)
 class _RestoreFromChunkStart(Transfers):
     """A restore that begins inside a host chunk reads from the chunk's start."""
 
@@ -273,7 +297,7 @@ class _RestoreFromChunkStart(Transfers):
         return super().places(job, to_pool=to_pool)
 
 
-@_planted("block_id_as_host_slot", "MAP", "TRT-LLM#13124", 2)
+@_planted("block_id_as_host_slot", "MAP", "TRT-LLM#13124", 2, _PLACED | _BOUNDS)
 class _BlockIdAsSlot(Transfers):
     """The id of a block is taken for the index of its host slot."""
 
@@ -281,7 +305,7 @@ class _BlockIdAsSlot(Transfers):
         return job.blocks, job.blocks, job.parts
 
 
-@_planted("last_descriptors_lost", "OBO", "no public report", 3)
+@_planted("last_descriptors_lost", "OBO", "no public report", 3, _LOST)
 class _LastDescriptorsLost(Transfers):
     """The transfer kernel is launched for full groups of 16 descriptors only."""
 
@@ -289,7 +313,7 @@ class _LastDescriptorsLost(Transfers):
         return count // 16 * 16
 
 
-@_planted("fast_path_truncates_to_words", "ALIGN", "no public report", 3)
+@_planted("fast_path_truncates_to_words", "ALIGN", "no public report", 3, _LOST)
 class _FastPathForAnyLength(Transfers):
     """Runs that are no multiple of 8 bytes reach the kernel that moves 8-byte words."""
 
@@ -304,6 +328,7 @@ _register(
     "PADSLOT",
     "vllm#39444",
     1,
+    {"frame"},
     "A pad row, slot -1, is written into the pool's last slot.",
     macros=("KVEXACT_FAULT_PAD_ROW_IN_LAST_SLOT",),
 )
@@ -312,6 +337,7 @@ _register(
     "STALE",
     "vllm#57156",
     1,
+    _READ,
     "A pad row reads as whatever the row's memory held before.",
     macros=("KVEXACT_FAULT_PAD_ROW_NOT_CLEARED",),
 )
@@ -320,6 +346,7 @@ _register(
     "ALIGN",
     "vllm#41257",
     2,
+    {"device lost"},
     "The width of an access follows from the source's alignment; the target's may be less.",
     macros=("KVEXACT_FAULT_SOURCE_ALIGNMENT_ONLY",),
 )
@@ -328,13 +355,14 @@ _register(
     "ALIGN",
     "sglang#15522",
     2,
+    _LOST | _READ,
     "Bytes behind the last full wide access are left out.",
     macros=("KVEXACT_FAULT_REST_OF_TILE_LOST",),
 )
 # Copies and zeroing.
 
 
-@_planted("copy_chain_in_one_wave", "REUSE", "no public report", 2)
+@_planted("copy_chain_in_one_wave", "REUSE", "no public report", 2, _SOURCE)
 class _OneWave(Copies):
     """Pairs that depend on each other, such as a to b and b to c, run in parallel."""
 
@@ -342,7 +370,7 @@ class _OneWave(Copies):
         return [len(pairs)]
 
 
-@_planted("partial_copy_takes_all", "WIDTH", "no public report", 2)
+@_planted("partial_copy_takes_all", "WIDTH", "no public report", 2, {"frame"})
 class _PartialCopyOfAll(Copies):
     """A copy of the first tokens of a block copies the whole block."""
 
@@ -350,7 +378,7 @@ class _PartialCopyOfAll(Copies):
         return None
 
 
-@_planted("partial_copy_misses_last_token", "OBO", "llama.cpp#26063", 2)
+@_planted("partial_copy_misses_last_token", "OBO", "llama.cpp#26063", 2, _LOST)
 class _LastTokenMissed(Copies):
     """A copy of n tokens ends one token early."""
 
@@ -358,7 +386,7 @@ class _LastTokenMissed(Copies):
         return max(tokens - 1, 0) if tokens is not None else None
 
 
-@_planted("copy_without_scales", "COVER", "sglang#36121", 2)
+@_planted("copy_without_scales", "COVER", "sglang#36121", 2, _LOST)
 class _CopyWithoutScales(Views):
     """A copy of a block carries keys and values and leaves their scales behind."""
 
@@ -394,7 +422,7 @@ def _pieces(group: GroupPlan, one: SetPlan, view: FieldView) -> list[Strip]:
     ]
 
 
-@_planted("copy_width_of_first_view", "COVER", "vllm#55112", 2)
+@_planted("copy_width_of_first_view", "COVER", "vllm#55112", 2, _LOST)
 class _CopyWidthOfFirstView(Views):
     """Of views that start at the same byte, the first group's decides how much is copied."""
 
@@ -404,7 +432,7 @@ class _CopyWidthOfFirstView(Views):
         return [(*run[:3], min(run[3], first.get(run[0], run[3])), *run[4:]) for run in runs]
 
 
-@_planted("zero_spans_block_stride", "ZERO", "vllm#52709", 2)
+@_planted("zero_spans_block_stride", "ZERO", "vllm#52709", 2, {"frame"} | _BOUNDS)
 class _ZeroWholeStride(Views):
     """A block is zeroed from each layer's page to the next block, neighbours included."""
 
@@ -412,7 +440,7 @@ class _ZeroWholeStride(Views):
         return one.block_stride
 
 
-@_planted("zero_stride_from_page", "ZERO", "vllm#50276", 2)
+@_planted("zero_stride_from_page", "ZERO", "vllm#50276", 2, {"frame", "lost"})
 class _ZeroStrideFromPage(Views):
     """Zeroing finds a block at its id times the bytes that it clears."""
 
@@ -423,7 +451,7 @@ class _ZeroStrideFromPage(Views):
 # Tables and refusals.
 
 
-@_planted("first_groups_block_size", "MAP", "vllm#53142", 2)
+@_planted("first_groups_block_size", "MAP", "vllm#53142", 2, _PLACED | _READ | _BOUNDS)
 class _FirstGroupsBlockSize(BlockTable):
     """Slots of every group are computed with the first group's block size."""
 
@@ -431,7 +459,7 @@ class _FirstGroupsBlockSize(BlockTable):
         return super().block_size(0)
 
 
-@_planted("overlay_ownership_unchecked", "ALIAS", "vllm#41657", 2)
+@_planted("overlay_ownership_unchecked", "ALIAS", "vllm#41657", 2, _VERDICT)
 class _OverlayUnchecked(BlockTable):
     """A group may claim a block that another group owns, although both lie on the same bytes."""
 
@@ -441,7 +469,7 @@ class _OverlayUnchecked(BlockTable):
                 raise Refused("owner", f"block {block} is group {group}'s")
 
 
-@_planted("out_of_range_clamped", "CAP", "tpu-inference#2366", 1)
+@_planted("out_of_range_clamped", "CAP", "tpu-inference#2366", 1, _VERDICT)
 class _OutOfRangeClamped(BlockTable):
     """A block id outside the pool is clamped to the nearest block instead of refused."""
 
@@ -449,7 +477,7 @@ class _OutOfRangeClamped(BlockTable):
         return [min(max(block, 0), self.blocks - 1) for block in blocks]
 
 
-@_planted("evicted_slot_still_restores", "EVICT", "LMCache#3130", 4)
+@_planted("evicted_slot_still_restores", "EVICT", "LMCache#3130", 4, _VERDICT)
 class _EvictedStillHeld(HostTable):
     """A restore looks into an index that eviction does not clear."""
 
@@ -466,7 +494,7 @@ class _EvictedStillHeld(HostTable):
         return (group, slot, part) in self._seen
 
 
-@_planted("parts_outlive_eviction", "STALE", "sglang#31108", 5)
+@_planted("parts_outlive_eviction", "STALE", "sglang#31108", 5, _VERDICT)
 class _PartsOutliveEviction(HostTable):
     """Eviction forgets who holds a slot but not its parts; the next chunk inherits them."""
 
@@ -475,7 +503,7 @@ class _PartsOutliveEviction(HostTable):
             del self.holder[slot]
 
 
-@_planted("chunk_complete_at_first_part", "STALE", "LMCache#3022", 3)
+@_planted("chunk_complete_at_first_part", "STALE", "LMCache#3022", 3, _VERDICT)
 class _ChunkCompleteAtOnce(HostTable):
     """A chunk counts as complete once any of its parts was stored."""
 
@@ -483,7 +511,7 @@ class _ChunkCompleteAtOnce(HostTable):
         return range(self.chunk_blocks)
 
 
-@_planted("padded_pages_split", "GRAN", "vllm#54877", 0)
+@_planted("padded_pages_split", "GRAN", "vllm#54877", 0, _VERDICT)
 class _PaddedPagesSplit(Refusals):
     """Padded pages are cut into kernel blocks, which then do not follow each other evenly."""
 

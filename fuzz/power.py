@@ -1,0 +1,223 @@
+"""`kvexact power`: how surely, how soon and how small the fuzzer finds every planted fault."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from statistics import median_low
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from kvexact.fuzz.seeds import derive
+from kvexact.fuzz.trial import Trial, judge, prng_example
+from kvexact.impl.faults import FAULTS
+
+#: Of ten seeds, those from which a fault must be found.
+_NEEDED_OF_TEN = {"prng": 10, "hypothesis": 9}
+_PIPE_COLUMNS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """All trials of one fault, as `--json` gives it.
+
+    Attributes:
+        engine: the chooser.
+        found, seeds: found from so many seeds of so many.
+        ops_median: acted ops until the failure; this and the next two over the seeds that found it.
+        reduced_ops: ops of the reduced trace, the median.
+        known_minimum: fewest ops of any trace that shows the fault.
+        minimal: no single edit of any seed's reduced trace keeps its failure.
+    """
+
+    name: str
+    kind: str
+    report: str
+    engine: str
+    found: int
+    seeds: int
+    ops_median: int | None
+    reduce_executions_median: int | None
+    reduced_ops: int | None
+    known_minimum: int
+    minimal: bool
+
+    @property
+    def passed(self) -> bool:
+        """Found from enough seeds, and every reduced trace is minimal."""
+        return self.found * 10 >= self.seeds * _NEEDED_OF_TEN[self.engine] and self.minimal
+
+
+def score(name: str, engine: str, trials: Sequence[Trial]) -> Score:
+    """The score of a fault from its trials."""
+    fault = FAULTS[name]
+    found = [trial for trial in trials if trial.found]
+    return Score(
+        name,
+        fault.kind,
+        fault.report,
+        engine,
+        len(found),
+        len(trials),
+        _median([trial.ops for trial in found]),
+        _median([trial.executions for trial in found]),
+        _median([trial.reduced_ops for trial in found]),
+        fault.known_minimum,
+        all(trial.minimal for trial in found),
+    )
+
+
+def _median(values: list[int]) -> int | None:
+    return median_low(values) if values else None
+
+
+def run_trial(name: str, engine: str, number: int, seed: int) -> Trial:
+    """The trial of a fault with its seed of this number."""
+    fault = FAULTS[name]
+    assert engine == "prng"
+    return judge(fault, *prng_example(fault.target, derive(seed, "power", name, number)))
+
+
+def run_trials(
+    names: Sequence[str], engine: str, seeds: int, seed: int, workers: int
+) -> Iterator[tuple[str, int, Trial]]:
+    """(fault, number of the seed, trial) in the order in which they end."""
+    todo = [(name, number) for number in range(seeds) for name in names]
+    if workers == 1:
+        for name, number in todo:
+            yield name, number, run_trial(name, engine, number, seed)
+        return
+    # Forked children would inherit threads; an interrupted child just ends.
+    context = get_context("spawn")
+    with ProcessPoolExecutor(
+        workers, context, signal.signal, (signal.SIGINT, signal.SIG_DFL)
+    ) as pool:
+        tasks: dict[Future[Trial], tuple[str, int]] = {
+            pool.submit(run_trial, name, engine, number, seed): (name, number)
+            for name, number in todo
+        }
+        try:
+            for task in as_completed(tasks):
+                yield *tasks[task], task.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+@click.command()
+@click.option(
+    "--chooser",
+    "engine",
+    type=click.Choice(["prng", "hypothesis"]),
+    default="prng",
+    show_default=True,
+    help="Where choices come from.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Seeds for each fault.",
+)
+@click.option("--seed", default=0, show_default=True, help="Seed from which all seeds derive.")
+@click.option(
+    "--fault",
+    "faults",
+    type=click.Choice(list(FAULTS)),
+    multiple=True,
+    metavar="NAME",
+    help="Only this fault; may be given several times.",
+)
+@click.option("--workers", type=click.IntRange(1), help="Processes; as many as CPUs if not given.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of a table.")
+@click.option("--list", "only_list", is_flag=True, help="Print the names of all faults and end.")
+@click.pass_context
+def power(
+    context: click.Context,
+    engine: str,
+    seeds: int,
+    seed: int,
+    faults: tuple[str, ...],
+    workers: int | None,
+    *,
+    as_json: bool,
+    only_list: bool,
+) -> None:
+    r"""Fuzz every planted fault and measure how surely, how soon and how small it is found.
+
+    Ends with 1 if a fault is missed or a reduced trace is not minimal.
+
+    \b
+    Example:
+      kvexact power --seeds 2 --fault width_without_scales
+    """
+    if only_list:
+        click.echo("\n".join(FAULTS))
+        return
+    names = list(dict.fromkeys(faults)) or list(FAULTS)
+    trials: dict[str, dict[int, Trial]] = {name: {} for name in names}
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("trials", total=len(names) * seeds)
+        for name, number, trial in run_trials(names, engine, seeds, seed, workers or _cpus()):
+            trials[name][number] = trial
+            progress.update(bar, advance=1, description=name)
+            if trial.missed:
+                progress.console.print(f"{name}, seed {number}: {trial.missed}", highlight=False)
+    scores = [score(name, engine, list(trials[name].values())) for name in names]
+    if as_json:
+        click.echo(json.dumps({"faults": [asdict(one) for one in scores]}, indent=2))
+    else:
+        _show(scores, trials)
+    context.exit(0 if all(one.passed for one in scores) else 1)
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _show(scores: Sequence[Score], trials: dict[str, dict[int, Trial]]) -> None:
+    table = Table("fault", "kind", "report", box=None, pad_edge=False)
+    for heading in ("found", "ops", "executions", "reduced", "known", "minimal"):
+        table.add_column(heading, justify="right")
+    for one in scores:
+        sizes = [trial.reduced_ops for trial in trials[one.name].values() if trial.found]
+        reduced = f"{min(sizes)}" if sizes else "-"
+        if sizes and max(sizes) > min(sizes):
+            reduced += f"-{max(sizes)}"
+        table.add_row(
+            one.name,
+            one.kind,
+            one.report,
+            f"{one.found} of {one.seeds}",
+            _number(one.ops_median),
+            _number(one.reduce_executions_median),
+            reduced,
+            str(one.known_minimum),
+            "yes" if one.minimal else "no",
+            style=None if one.passed else "red",
+        )
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_PIPE_COLUMNS)
+    console.print(table)
+    console.print(_summary(scores), highlight=False)
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _summary(scores: Sequence[Score]) -> str:
+    passed = sum(one.passed for one in scores)
+    known = sum(one.reduced_ops == one.known_minimum for one in scores)
+    medians = [one.ops_median for one in scores if one.ops_median is not None]
+    return (
+        f"{passed} of {len(scores)} faults found and reduced to a minimal trace, "
+        f"{known} at the known minimum; median of the medians {_number(_median(medians))} ops"
+    )

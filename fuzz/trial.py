@@ -1,0 +1,90 @@
+"""One trial of the fuzzer's power: one planted fault, one seed.
+
+The fault is *found* when the first disagreement, reduced, fails on the faulted engine, passes on
+the sound one, and its report names a kind of difference that this fault makes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kvexact.fuzz.campaign import Example, campaign
+from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.failure import Failure, explain_failure
+from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.reduce import Reducer, failure_of, reduce_failure
+from kvexact.fuzz.run import execute
+from kvexact.impl.engine.engine import CpuEngine
+from kvexact.impl.faults import Fault
+from kvexact.impl.target import Target
+
+#: Acted ops after which the PRNG gives up.
+OPS_MOST = 200_000
+
+_UNLIMITED = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of one fault and one seed.
+
+    Attributes:
+        missed: why the fault does not count as found; empty: it does.
+        ops: acted ops until it failed, or all that there were.
+        executions: programs that reducing ran.
+        reduced_ops: ops of the reduced trace.
+        minimal: no single edit of the reduced trace keeps the failure; tried one by one.
+    """
+
+    missed: str
+    ops: int
+    executions: int = 0
+    reduced_ops: int = 0
+    minimal: bool = False
+
+    @property
+    def found(self) -> bool:
+        return not self.missed
+
+
+def prng_example(
+    make_target: Callable[[], Target], seed: int, ops_most: int = OPS_MOST
+) -> tuple[Example | None, int]:
+    """The first failing example of a PRNG campaign over all families, and the ops until then."""
+    counts = Counts()
+    of_family = dict.fromkeys(FAMILIES, counts)
+    for example in campaign(make_target, list(FAMILIES.values()), seed, of_family):
+        if example.wrong is not None:
+            return example, counts.acted
+        if counts.acted >= ops_most:
+            break
+    return None, counts.acted
+
+
+def judge(fault: Fault, example: Example | None, ops: int) -> Trial:
+    """Reduce an example that failed, and say whether it shows the fault."""
+    if example is None or example.wrong is None:
+        return Trial(f"no failure in {ops:,} acted ops", ops)
+    failure = explain_failure(example.run, example.wrong)
+    reducer = reduce_failure(fault.target, example.run, failure)
+    executions = reducer.executions
+    checker = Reducer(fault.target, failure.signature, reducer.program, _UNLIMITED)
+    return Trial(
+        _why_missed(fault, failure, reducer),
+        ops,
+        executions,
+        len(reducer.program.ops),
+        checker.is_minimal(),
+    )
+
+
+def _why_missed(fault: Fault, failure: Failure, reducer: Reducer) -> str:
+    program, signature = reducer.program, failure.signature
+    if signature.difference not in fault.differences:
+        return f"reported as {signature}, not as {' or '.join(sorted(fault.differences))}"
+    again = failure_of(fault.target(), program)
+    if again is None or again[1].signature != signature:
+        return f"the reduced trace of {signature} does not fail again"
+    sound = execute(CpuEngine(), program.geometry, program.ops)[1]
+    if sound is not None:
+        return f"the sound engine fails, too: {sound.text}"
+    return ""
