@@ -71,7 +71,7 @@ def save(
     else:
         assert picture is not None
         write_atomically(picture, drawn.encode())
-    return Saved(trace, reproducer, picture, replay_command(trace, target))
+    return Saved(trace, reproducer, picture, command_line(trace, target))
 
 
 def file_name(trace: Trace) -> str:
@@ -80,7 +80,7 @@ def file_name(trace: Trace) -> str:
     return f"{words[:_SLUG_CHARS].strip('-') or 'trace'}-{trace.name}"
 
 
-def replay_command(trace: Path, target: NamedTarget) -> str:
+def command_line(trace: Path, target: NamedTarget) -> str:
     """The shell line that shows a saved failure again, from the current directory."""
     parts = ["kvexact", "replay", os.path.relpath(trace)]
     if not target.registered:

@@ -1,7 +1,7 @@
 """Traces: geometry and ops as JSON, the whole input of one run. Loading one runs no code."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from kvexact.refmodel.spec import Geometry, GeometryError
 #: Version of the format; a file of another one is refused, and kept.
 VERSION = 1
 _BYTES_MOST = 64 * 1024 * 1024
+_SIGNATURE_PARTS = 4
+_ID_MAX = 2**62
 _KEYS = {"kvexact", "target", "family", "signature", "note", "geometry", "ops", "recorded"}
 
 
@@ -75,24 +77,48 @@ def load(path: Path) -> Trace:
     Raises:
         TraceError: it is missing, too large, of another version, or no trace.
     """
-    try:
-        if path.stat().st_size > _BYTES_MOST:
-            raise TraceError(f"{path}: larger than {_BYTES_MOST:,} bytes; this is no trace")
-        data = path.read_bytes()
-    except OSError as error:
-        raise TraceError(f"{path}: {error.strerror}; name a trace file") from error
+    data = _read(path)
     try:
         return parse(data)
     except TraceError as error:
         raise TraceError(f"{path}: {error}") from error
 
 
-def parse(data: bytes) -> Trace:
-    """A trace from JSON."""
+def load_geometry(path: Path) -> Geometry:
+    """Read a file that holds a geometry, or a trace, whose geometry it is.
+
+    Raises:
+        TraceError: it holds neither.
+    """
+    data = _read(path)
     try:
-        raw = msgspec.json.decode(data)
+        raw = _decode(data)
+        if isinstance(raw, dict) and "groups" in raw:
+            return _geometry(raw)
+        return parse(data).geometry
+    except TraceError as error:
+        raise TraceError(f"{path}: {error}") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > _BYTES_MOST:
+            raise TraceError(f"{path}: larger than {_BYTES_MOST:,} bytes; this is no trace")
+        return path.read_bytes()
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror}; name a trace file") from error
+
+
+def _decode(data: bytes) -> object:
+    try:
+        return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(f"no JSON ({error}); name a file that kvexact wrote") from error
+
+
+def parse(data: bytes) -> Trace:
+    """A trace from JSON."""
+    raw = _decode(data)
     if not isinstance(raw, dict) or "kvexact" not in raw:
         raise TraceError('no "kvexact" version in it; name a file that kvexact wrote')
     if raw["kvexact"] != VERSION:
@@ -113,9 +139,30 @@ def parse(data: bytes) -> Trace:
     }
     for key in ("recorded", "signature"):
         text[key] = _convert(raw.get(key, ()), tuple[str, ...], key)
+    if len(text["signature"]) not in (0, _SIGNATURE_PARTS):
+        raise TraceError(f"signature has not {_SIGNATURE_PARTS} parts; leave it out, or mend it")
     if "geometry" not in raw:
         raise TraceError("no geometry in it; name a file that kvexact wrote")
-    return Trace(_convert(raw["geometry"], Geometry, "geometry"), parsed, **text)
+    return Trace(_geometry(raw["geometry"]), parsed, **text)
+
+
+def _geometry(raw: object) -> Geometry:
+    found: Geometry = _convert(raw, Geometry, "geometry")
+    _check_keys(raw, found, "geometry")
+    return found
+
+
+def _check_keys(raw: object, found: object, where: str) -> None:
+    """Refuse keys that mean nothing, at any depth: a misspelt one would be a silent default."""
+    if is_dataclass(found) and isinstance(raw, dict):
+        known = [item.name for item in fields(found)]
+        for key, value in raw.items():
+            if key not in known:
+                raise TraceError(f"{where}: unknown key {key!r:.40}; keys are {', '.join(known)}")
+            _check_keys(value, getattr(found, key), f"{where}.{key}")
+    elif isinstance(found, tuple) and isinstance(raw, list):
+        for number, (value, child) in enumerate(zip(raw, found, strict=True)):
+            _check_keys(value, child, f"{where}[{number}]")
 
 
 def op_from_json(item: object, where: str) -> Op:
@@ -142,6 +189,8 @@ def _check_ids(ops: Sequence[Op]) -> None:
     for op in ops:
         if op.id in seen:
             raise TraceError(f"op id {op.id} stands twice; give every op an id of its own")
+        if not 0 <= op.id <= _ID_MAX:
+            raise TraceError(f"op id {op.id} is out of range; number ops from 0")
         seen.add(op.id)
 
 

@@ -1,0 +1,108 @@
+"""The command line. Commands are loaded when they are called, so that ``--help`` is quick."""
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+_COMMANDS = {
+    "targets": (
+        "kvexact.fuzz.cli_targets:targets_command",
+        "What can be fuzzed here, and why not otherwise.",
+    ),
+    "fuzz": (
+        "kvexact.fuzz.cli_fuzz:fuzz_command",
+        "Look for disagreements between a target and the model.",
+    ),
+    "replay": (
+        "kvexact.fuzz.cli_trace:replay_command",
+        "Run saved traces again and say what became of them.",
+    ),
+    "reduce": ("kvexact.fuzz.cli_trace:reduce_command", "Make a failing trace minimal."),
+    "show": ("kvexact.fuzz.cli_show:show_command", "Draw a geometry, or the failure of a trace."),
+    "power": ("kvexact.fuzz.power:power", "Fuzz every planted fault and say which are found."),
+    "bench": ("kvexact.fuzz.bench:bench", "Measure what model and comparison cost."),
+}
+
+_CANNOT, _INTERRUPTED = 2, 130
+
+_EPILOG = """\b
+Exit codes:
+  0    sound: no failure was found
+  1    a failure was found, or the run proves less than it claims
+  2    bad input, or a target that cannot run
+  130  interrupted
+"""
+
+
+class BadInput(click.ClickException):
+    """Input that cannot be used: one line that names the value, the rule and the fix."""
+
+    exit_code = _CANNOT
+
+
+class Commands(click.Group):
+    """Loads a command when it is called; each error is one line, each exit code documented."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names, in the order in which they are shown."""
+        return [*_COMMANDS, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command, imported from its module."""
+        if cmd_name not in _COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List all commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the command line and exit."""
+        extra["standalone_mode"] = False
+        try:
+            code = super().main(*args, **extra)
+            sys.stdout.flush()
+        except click.ClickException as error:
+            _complain(error)
+            code = _CANNOT
+        except (click.Abort, KeyboardInterrupt):
+            code = _INTERRUPTED
+        except BrokenPipeError:
+            # Nobody reads the output any more; say nothing when Python flushes it at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = _CANNOT
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(error: click.ClickException) -> None:
+    text = " ".join(error.format_message().split())
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        text = f"{text.rstrip('.')}; see {error.ctx.command_path} --help"
+    click.echo(f"kvexact: {text}", err=True)
+
+
+@click.command(
+    cls=Commands,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="kvexact", message="%(prog)s %(version)s")
+def main() -> None:
+    """Find byte-level bugs in paged KV-cache code.
+
+    An exact model and a target run the same operations side by side; every byte is compared after
+    every one of them, and a difference is reduced to a few lines.
+
+    \b
+    Example: fuzz the built-in engine for eight minutes, on two processes
+      kvexact fuzz --target cpu --max-time 8m --workers 2
+    """  # noqa: D301 - \b is click's mark for text that keeps its line ends

@@ -1,0 +1,79 @@
+"""``kvexact show``."""
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from kvexact.fuzz.artefacts import write_atomically, wrong_bytes
+from kvexact.fuzz.cli import BadInput
+from kvexact.fuzz.cli_targets import named_target, target_option
+from kvexact.fuzz.failure import Failure
+from kvexact.fuzz.replay import TooLargeError, replay
+from kvexact.fuzz.show import draw_svg, draw_terminal
+from kvexact.fuzz.trace import Trace, TraceError, load, load_geometry
+from kvexact.refmodel.spec import Refused
+
+
+@click.command("show")
+@click.argument("file", type=click.Path(path_type=Path))
+@target_option
+@click.option(
+    "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw into this file instead."
+)
+def show_command(*, file: Path, target_name: str | None, svg: Path | None) -> int:
+    """Draw a geometry: which bytes are whose, what is padding, what lies over what.
+
+    FILE is a trace, or a geometry as JSON. The trace of a failure is run on its target, and the
+    wrong bytes are shown.
+
+    \b
+    Example:
+      kvexact show artifacts/*/*.json --svg failure.svg
+    """  # noqa: D301
+    trace = _load(file)
+    failure = _failure(file, trace, target_name)
+    caption = "\n".join(failure.lines) if failure else ""
+    console = Console(highlight=False)
+    try:
+        if svg is None:
+            draw_terminal(console, trace.geometry)
+            if caption:
+                console.print(f"\n{caption}", markup=False, soft_wrap=True)
+        else:
+            drawn = draw_svg(trace.geometry, wrong_bytes(failure) if failure else None, caption)
+            write_atomically(svg, drawn.encode())
+            console.print(f"{svg}", markup=False, soft_wrap=True)
+    except Refused as error:
+        raise BadInput(f"{file}: this geometry cannot be ({error})") from error
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise BadInput(f"{svg}: {error.strerror}; name another file with --svg") from error
+    return 0
+
+
+def _load(path: Path) -> Trace:
+    """A trace, or a geometry as a trace without ops."""
+    try:
+        return load(path)
+    except TraceError as error:
+        try:
+            return Trace(load_geometry(path), ())
+        except TraceError as other:
+            raise BadInput(str(other)) from error
+
+
+def _failure(path: Path, trace: Trace, target_name: str | None) -> Failure | None:
+    """How a trace fails on its target; None where it says nothing of a failure."""
+    if not trace.signature and target_name is None:
+        return None
+    if target_name is None and ":" in trace.target:
+        click.echo(
+            f"kvexact: {path}: give --target {trace.target} to see its wrong bytes", err=True
+        )
+        return None
+    try:
+        return replay(trace, named_target(target_name or trace.target)).failure
+    except TooLargeError as error:
+        raise BadInput(f"{path}: {error}") from error

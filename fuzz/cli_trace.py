@@ -1,0 +1,144 @@
+"""``kvexact replay`` and ``kvexact reduce``."""
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from kvexact.fuzz.artefacts import command_line, write_atomically
+from kvexact.fuzz.child import Child, ChildError, Died
+from kvexact.fuzz.cli import BadInput
+from kvexact.fuzz.cli_targets import able_target, named_target, target_option
+from kvexact.fuzz.finding import Finding, block
+from kvexact.fuzz.replay import Replay, TooLargeError, check_memory, replay
+from kvexact.fuzz.targets import NamedTarget
+from kvexact.fuzz.trace import Trace, TraceError, dump, load
+from kvexact.fuzz.worker import reduce_trace
+from kvexact.impl.target import Unavailable
+
+#: Exit code of each verdict.
+_CODES = {"FIXED": 0, "FAILED": 1, "FLAKY": 1, "DRIFTED": 2, "ERROR": 2}
+_STYLES = {"FIXED": "green", "FAILED": "red", "FLAKY": "yellow"}
+
+
+def trace_and_target(path: Path, target_name: str | None) -> tuple[Trace, NamedTarget]:
+    """A trace, and the target to run it on.
+
+    Raises:
+        BadInput: the file is no trace, or its target is not known here.
+    """
+    try:
+        trace = load(path)
+        check_memory(trace)
+    except TooLargeError as error:
+        raise BadInput(f"{path}: {error}") from error
+    except TraceError as error:
+        raise BadInput(str(error)) from error
+    if target_name is None and ":" in trace.target:
+        raise BadInput(
+            f"{path}: its target {trace.target!r} is not registered, and code is imported only "
+            f"where the command line says so; add --target {trace.target}"
+        )
+    return trace, named_target(target_name or trace.target)
+
+
+@click.command("replay")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@target_option
+def replay_command(*, files: tuple[Path, ...], target_name: str | None) -> int:
+    """Run saved traces again, three times each, and say what became of them.
+
+    \b
+    FIXED         three clean runs
+    FAILED        it fails each time
+    FLAKY n of 3  it fails at times
+    DRIFTED       an op does something else than when the trace was saved
+    ERROR         the target cannot run
+
+    \b
+    Example:
+      kvexact replay artifacts/*/*.json
+    """  # noqa: D301
+    console = Console(highlight=False)
+    codes = []
+    for path in files:
+        try:
+            trace, target = trace_and_target(path, target_name)
+        except BadInput as error:
+            if len(files) == 1:
+                raise
+            click.echo(f"kvexact: {error.format_message()}", err=True)
+            codes.append(_CODES["ERROR"])
+            continue
+        result = _replay(trace, target)
+        _print(console, path, target, result)
+        codes.append(_CODES[result.verdict])
+    return 1 if 1 in codes else max(codes)
+
+
+def _replay(trace: Trace, target: NamedTarget) -> Replay:
+    try:
+        return replay(trace, target)
+    except ChildError as error:
+        raise SystemExit(f"kvexact has a bug:\n{error}") from error
+
+
+def _print(console: Console, path: Path, target: NamedTarget, result: Replay) -> None:
+    console.print(f"{result.words:13}", style=_STYLES.get(result.verdict, "magenta"), end=" ")
+    lines = [f"{path}, on {target.name}"]
+    if result.failure:
+        lines += [str(result.failure.signature), *result.failure.lines]
+    lines += [f"  {note}" for note in result.notes]
+    console.print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+@click.command("reduce")
+@click.argument("file", type=click.Path(path_type=Path))
+@target_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to write the smaller trace; FILE with .reduced.json if not given.",
+)
+def reduce_command(*, file: Path, target_name: str | None, output: Path | None) -> int:
+    """Make a failing trace minimal: fewer ops, fewer elements, lower numbers, plainer geometry.
+
+    \b
+    Example:
+      kvexact reduce long.json -o short.json
+    """  # noqa: D301
+    trace, target = trace_and_target(file, target_name)
+    able_target(target.name)
+    finding = _reduce(trace, target)
+    console = Console(highlight=False)
+    if finding is None:
+        console.print(f"{file} does not fail on {target.name}; nothing to reduce", soft_wrap=True)
+        return 0
+    output = output or file.with_suffix(".reduced.json")
+    try:
+        write_atomically(output, dump(finding.trace))
+    except OSError as error:
+        raise BadInput(f"{output}: {error.strerror}; name another file with -o") from error
+    lines = block(finding, command_line(output, target))
+    console.print("\n".join(lines), markup=False, soft_wrap=True)
+    return 1
+
+
+def _reduce(trace: Trace, target: NamedTarget) -> Finding | None:
+    child = Child(reduce_trace, target.name, trace)
+    try:
+        item = child.receive()
+    except Unavailable as error:
+        raise BadInput(f"target {target.name!r} cannot run here: {error}") from error
+    except ChildError as error:
+        raise SystemExit(f"kvexact has a bug:\n{error}") from error
+    finally:
+        child.close()
+    if isinstance(item, Died):
+        raise BadInput(
+            f"the process died ({item.how}) on target {target.name!r}; "
+            f"a trace that kills its process cannot be reduced yet"
+        )
+    assert item is None or isinstance(item, Finding)
+    return item

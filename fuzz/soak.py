@@ -1,0 +1,246 @@
+"""A fuzzing run: workers, their results in order, each new failure saved and reported at once."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, Protocol
+
+from kvexact.fuzz.child import Child, Died
+from kvexact.fuzz.counts import Counts, vacuous
+from kvexact.fuzz.failure import Signature
+from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.finding import Finding
+from kvexact.fuzz.journal import recover
+from kvexact.fuzz.replay import died
+from kvexact.fuzz.trace import Trace
+from kvexact.fuzz.worker import Done, Reduced, Task, fuzz
+
+#: How long a run that ends waits for reductions under way.
+_GRACE_S = 60.0
+_POLL_S = 0.2
+
+#: A family with fewer geometries is not judged: a short run claims little.
+JUDGED_LEAST = 20
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a run did so far.
+
+    Attributes:
+        counts: by family.
+        failures: examples that failed, by signature.
+        findings: the first failure of each signature, reported.
+    """
+
+    counts: dict[str, Counts]
+    failures: Counter[Signature] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+    geometries: int = 0
+    acted: int = 0
+    seconds: float = 0.0
+
+    @property
+    def total(self) -> Counts:
+        """All families' counts together."""
+        total = Counts()
+        for counts in self.counts.values():
+            total.add(counts)
+        return total
+
+    def complaints(self) -> list[str]:
+        """Why the run proves less than it claims, by family."""
+        found = []
+        for name, counts in self.counts.items():
+            family = FAMILIES[name]
+            if counts.geometries.total() >= JUDGED_LEAST:
+                found += [
+                    f"{name}: {text}"
+                    for text in vacuous(
+                        counts,
+                        plans_only=family.plans_only,
+                        illegal_percent=family.illegal_percent,
+                    )
+                ]
+        return found
+
+
+class Source(Protocol):
+    """Where results come from."""
+
+    def poll(self) -> list[Done | Reduced]:
+        """Results since the last call; waits a moment for the first one."""
+        ...
+
+    def close(self) -> None:
+        """End all work."""
+        ...
+
+
+class Workers:
+    """Examples in processes that share the numbers out; one that dies is replaced."""
+
+    def __init__(self, task: Task, number: int, directory: Path) -> None:
+        self._tasks = [
+            replace(task, first=first, step=number, journal=directory / f"worker-{first}.journal")
+            for first in range(number)
+        ]
+        self._children = [Child(fuzz, one) for one in self._tasks]
+        self._reducing: dict[int, Done] = {}
+
+    def poll(self) -> list[Done | Reduced]:
+        """Whatever the workers sent."""
+        items: list[Done | Reduced] = []
+        by_connection: dict[Any, int] = {
+            child.connection: place for place, child in enumerate(self._children)
+        }
+        for connection in wait(list(by_connection), _POLL_S):
+            items += self._receive(by_connection[connection])
+        return items
+
+    def _receive(self, place: int) -> list[Done | Reduced]:
+        item = self._children[place].receive()
+        task = self._tasks[place]
+        if isinstance(item, Done):
+            known = task.known | ({item.signature} if item.signature else set())
+            self._tasks[place] = replace(task, first=item.number + task.step, known=known)
+            if item.finding:
+                self._reducing[place] = item
+        elif isinstance(item, Reduced):
+            self._reducing.pop(place, None)
+        if isinstance(item, Done | Reduced):
+            return [item]
+        items = self._obituary(place, item) if isinstance(item, Died) else []
+        self._children[place].close()
+        self._children[place] = Child(fuzz, self._tasks[place])
+        return items
+
+    def _obituary(self, place: int, end: Died) -> list[Done | Reduced]:
+        """What a worker was doing when it died."""
+        reducing = self._reducing.pop(place, None)
+        if reducing is not None and reducing.finding is not None:
+            return [Reduced(reducing.number, reducing.finding)]
+        task = self._tasks[place]
+        assert task.journal is not None
+        found = recover(task.journal)
+        once = died(found, end)
+        assert found is not None
+        assert once.failure is not None
+        number, family = task.first, task.family_of(task.first)
+        self._tasks[place] = replace(task, first=number + task.step)
+        task.journal.unlink()
+        trace = Trace(
+            found.geometry, found.ops, task.target, family, (), tuple(once.failure.signature)
+        )
+        finding = Finding(once.failure, trace, len(trace.ops), 0)
+        signature = once.failure.signature
+        return [Done(number, family, Counts(), signature, finding), Reduced(number, finding)]
+
+    def close(self) -> None:
+        """Kill the workers and remove their journals."""
+        for child in self._children:
+            child.close()
+        for task in self._tasks:
+            if task.journal:
+                task.journal.unlink(missing_ok=True)
+
+
+@dataclass(slots=True)
+class Soak:
+    """Runs until a budget ends, a failure is wanted, or somebody interrupts.
+
+    Attributes:
+        report: is told each new finding once, reduced where there was time, and how many of three
+            more runs of it failed.
+        progress: is told the tally now and then.
+        max_ops: acted ops after which no further example counts.
+        max_seconds: stop early.
+        first: stop at the first failure.
+    """
+
+    tally: Tally
+    source: Source
+    report: Callable[[Finding, int | None], None]
+    progress: Callable[[Tally], None]
+    max_ops: int | None = None
+    max_seconds: float | None = None
+    first: bool = False
+    _next: int = 0
+    _came: dict[int, Done] = field(default_factory=dict)
+    _reduced: dict[int, Reduced] = field(default_factory=dict)
+    _waiting: dict[int, Finding] = field(default_factory=dict)
+
+    def run(self) -> bool:
+        """Run it. False: it was interrupted."""
+        started = time.monotonic()
+        whole = True
+        try:
+            while not self._enough() and not self._late(started):
+                self._take(self.source.poll())
+                self._merge()
+                self._tell(started)
+            patience = time.monotonic() + _GRACE_S
+            while self._waiting and time.monotonic() < patience:
+                self._take(self.source.poll())
+                self._tell(started)
+        except KeyboardInterrupt:
+            whole = False
+        if not whole or self._late(started):
+            self._merge_rest()
+        for finding in self._waiting.values():
+            self._say(Reduced(0, finding))
+        self.tally.seconds = time.monotonic() - started
+        return whole
+
+    def _enough(self) -> bool:
+        """Whether the results so far, and nothing else, end the run."""
+        failed = self.first and bool(self.tally.failures)
+        return failed or (self.max_ops is not None and self.tally.acted >= self.max_ops)
+
+    def _late(self, started: float) -> bool:
+        return self.max_seconds is not None and time.monotonic() - started >= self.max_seconds
+
+    def _take(self, items: list[Done | Reduced]) -> None:
+        for item in items:
+            if isinstance(item, Reduced):
+                self._reduced[item.number] = item
+            else:
+                self._came[item.number] = item
+
+    def _merge(self) -> None:
+        """Count results in the order of their numbers."""
+        while self._next in self._came and not self._enough():
+            self._count(self._came.pop(self._next))
+            self._next += 1
+
+    def _merge_rest(self) -> None:
+        """Count results behind one that did not come in time."""
+        for number in sorted(self._came):
+            if self._enough():
+                return
+            self._count(self._came.pop(number))
+
+    def _count(self, done: Done) -> None:
+        self.tally.counts[done.family].add(done.counts)
+        self.tally.geometries += done.counts.geometries.total()
+        self.tally.acted += done.counts.acted
+        if done.signature is None:
+            return
+        if done.signature not in self.tally.failures:
+            assert done.finding is not None
+            self._waiting[done.number] = done.finding
+        self.tally.failures[done.signature] += 1
+
+    def _tell(self, started: float) -> None:
+        for number in sorted(self._waiting.keys() & self._reduced.keys()):
+            del self._waiting[number]
+            self._say(self._reduced[number])
+        self.tally.seconds = time.monotonic() - started
+        self.progress(self.tally)
+
+    def _say(self, reduced: Reduced) -> None:
+        self.tally.findings.append(reduced.finding)
+        self.report(reduced.finding, reduced.failed_runs)
