@@ -1,17 +1,17 @@
 """The Hypothesis engine: a state machine whose one rule is a step of the fuzzer.
 
-Hypothesis draws; it neither shrinks nor remembers. Three habits of it are worked around:
+Hypothesis draws one number a step, and the first one decides geometry and weights. It neither
+shrinks nor remembers. Three habits of it are worked around:
 
-* It copies parts of an example into later ones (from the eleventh on, five of six are such copies),
-  and draws lowest values again and again. So an op is decoded from all numbers drawn before it, and
-  an item is a row of short runs, each with its own seed.
+* It copies parts of an example into later ones (from the eleventh on, five of six are such copies)
+  and likes lowest and highest values. So a step is decoded from all numbers drawn before it, and an
+  item is a row of short runs, each with its own seed.
 * It likes constants that it finds in modules loaded so far, so that what is drawn would depend on
   them. Numbers are drawn where no program has constants.
 * It catches what a test raises and runs the test again. So a failure leaves as a `BaseException`.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import ClassVar
 
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from kvexact.fuzz.campaign import STEPS
-from kvexact.fuzz.choose import Digits, pick
+from kvexact.fuzz.choose import Digits
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.families import Family
 from kvexact.fuzz.journal import Journal
@@ -34,21 +34,6 @@ _NUMBERS = st.integers(_FAR_OFF, _FAR_OFF + 2**24 - 1)
 _OPENS_TRIED = 8
 _MASK = 2**64 - 1
 _ODD = 0xD6E8FEB86659FD93
-
-
-@lru_cache(maxsize=None)
-def _below(end: int) -> st.SearchStrategy[int]:
-    return st.integers(_FAR_OFF, _FAR_OFF + end - 1)
-
-
-class Drawn:
-    """A chooser whose choices Hypothesis draws."""
-
-    def __init__(self, data: st.DataObject) -> None:
-        self._draw = data.draw
-
-    def below(self, end: int) -> int:
-        return self._draw(_below(end)) - _FAR_OFF if end > 1 else 0
 
 
 class _Found(BaseException):
@@ -80,12 +65,12 @@ class FuzzMachine(RuleBasedStateMachine):
         self._steps: Steps | None = None
         self._op_id = 0
 
-    @initialize(data=st.data())
-    def start(self, data: st.DataObject) -> None:
+    @initialize(number=_NUMBERS)
+    def start(self, number: int) -> None:
         """Draw geometries until one opens; those that are refused on the way count, too."""
+        chooser = self._decode(number)
         if self.family.plans_only:
             return
-        chooser = Drawn(data)
         for _ in range(_OPENS_TRIED):
             run = Run(self.target, self.family.draw(chooser), self.counts, self.journal)
             if _checked(run, run.open):
@@ -97,8 +82,7 @@ class FuzzMachine(RuleBasedStateMachine):
     @rule(number=_NUMBERS)
     def step(self, number: int) -> None:
         """One op, or one geometry."""
-        self._key = ((self._key ^ (number - _FAR_OFF)) * _ODD + 1) & _MASK
-        chooser = Digits(self._key)
+        chooser = self._decode(number)
         if self.family.plans_only:
             run = Run(self.target, self.family.draw(chooser), self.counts)
             _checked(run, run.plan_only)
@@ -111,6 +95,10 @@ class FuzzMachine(RuleBasedStateMachine):
                 self._run.step(op)
             except Wrong as wrong:
                 raise _Found(self._run, wrong) from None
+
+    def _decode(self, number: int) -> Digits:
+        self._key = ((self._key ^ (number - _FAR_OFF)) * _ODD + 1) & _MASK
+        return Digits(self._key)
 
     def teardown(self) -> None:
         """Close the target."""

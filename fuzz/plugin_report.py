@@ -1,0 +1,80 @@
+"""What the pytest plugin says at the end: one summary, and one block for each distinct failure."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvexact.fuzz.artefacts import save
+from kvexact.fuzz.child import Died
+from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.finding import Finding, block
+from kvexact.fuzz.journal import recover
+from kvexact.fuzz.replay import died
+from kvexact.fuzz.summary import Merged, complaints, merge, summary
+from kvexact.fuzz.targets import NamedTarget
+
+Part = Mapping[str, Any]
+
+
+def vacuous_lines(parts: Sequence[Part]) -> list[str]:
+    """Where the run proves less than it claims."""
+    return complaints(_merged(parts))
+
+
+def write(reporter: pytest.TerminalReporter, parts: Sequence[Part], findings: list[Part]) -> None:
+    """Write the summary, then every distinct failure."""
+    merged = _merged(parts)
+    reporter.section("kvexact")
+    for line in summary(merged):
+        reporter.line(line)
+    for line in complaints(merged):
+        reporter.line(f"PROVES TOO LITTLE: {line}", red=True)
+    for lines in distinct(findings):
+        reporter.line("")
+        reporter.line(lines[0], red=True, bold=True)
+        for line in lines[1:]:
+            reporter.line(line)
+
+
+def distinct(findings: Sequence[Part]) -> list[list[str]]:
+    """The blocks of findings, one for each target and signature: the one with the fewest ops."""
+    same: dict[tuple[str, ...], list[Part]] = {}
+    for finding in findings:
+        same.setdefault((finding["target"], *finding["signature"]), []).append(finding)
+    blocks = []
+    for members in same.values():
+        first = min(members, key=lambda member: (member["ops"], member["trace"]))
+        lines = list(first["block"])
+        if len(members) > 1:
+            lines.insert(-1, f"  met by {len(members)} items")
+        blocks.append(lines)
+    return blocks
+
+
+def recovered(directory: Path, worker: str, targets: Sequence[NamedTarget]) -> Part | None:
+    """The finding that a dead worker's journal tells of, saved as it was, not reduced."""
+    trace = recover(directory / f"{worker}.journal")
+    target = next((target for target in targets if trace and target.name == trace.target), None)
+    if trace is None or target is None:
+        return None
+    failure = died(trace, Died("with its worker")).failure
+    assert failure is not None
+    finding = Finding(failure, trace, len(trace.ops), 0)
+    return told(finding, save(finding, target, directory).command)
+
+
+def told(finding: Finding, command: str) -> Part:
+    """A finding as plain data, for the process that reports."""
+    return {
+        "target": finding.trace.target,
+        "signature": list(finding.failure.signature),
+        "ops": len(finding.trace.ops),
+        "trace": finding.trace.name,
+        "block": block(finding, command),
+    }
+
+
+def _merged(parts: Sequence[Part]) -> Merged:
+    return merge((p["target"], p["family"], Counts.from_json(p["counts"])) for p in parts)
