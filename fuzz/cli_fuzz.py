@@ -6,12 +6,12 @@ import secrets
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from kvexact.fuzz.artefacts import ROOT, make_run_directory, save
 from kvexact.fuzz.child import ChildError
 from kvexact.fuzz.cli import BadInput
 from kvexact.fuzz.cli_targets import able_target, families_of, target_option
+from kvexact.fuzz.console import Output
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.finding import Finding, block
@@ -101,9 +101,9 @@ def fuzz_command(
     if max_ops is None and max_time is None:
         max_ops = _MAX_OPS
 
-    console = Console(highlight=False)
+    console = Output()
     directory = _make_directory(artifacts, seed)
-    console.print(
+    console.say(
         f"kvexact fuzz: target {target.name}, {chooser}, seed {seed}, files in "
         f"{os.path.relpath(directory)}",
         soft_wrap=True,
@@ -113,7 +113,7 @@ def fuzz_command(
     def report(finding: Finding, failed_runs: int | None) -> None:
         saved = save(finding, target, directory, failed_runs)
         text = "\n".join(["", *block(finding, saved.command)])
-        console.print(text, markup=False, soft_wrap=True)
+        console.say(text)
 
     tally = Tally({name: Counts() for name in names})
     source = Workers(Task(target.name, names, seed, chooser), workers, directory)

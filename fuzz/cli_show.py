@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from kvexact.fuzz.artefacts import write_atomically, wrong_bytes
 from kvexact.fuzz.cli import BadInput
 from kvexact.fuzz.cli_targets import named_target, target_option
+from kvexact.fuzz.console import Output
 from kvexact.fuzz.failure import Failure
 from kvexact.fuzz.replay import TooLargeError, replay
 from kvexact.fuzz.show import draw_svg, draw_terminal
@@ -34,16 +34,16 @@ def show_command(*, file: Path, target_name: str | None, svg: Path | None) -> in
     trace = _load(file)
     failure = _failure(file, trace, target_name)
     caption = "\n".join(failure.lines) if failure else ""
-    console = Console(highlight=False)
+    console = Output()
     try:
         if svg is None:
             draw_terminal(console, trace.geometry)
             if caption:
-                console.print(f"\n{caption}", markup=False, soft_wrap=True)
+                console.say(f"\n{caption}")
         else:
             drawn = draw_svg(trace.geometry, wrong_bytes(failure) if failure else None, caption)
             write_atomically(svg, drawn.encode())
-            console.print(f"{svg}", markup=False, soft_wrap=True)
+            console.say(str(svg))
     except Refused as error:
         raise BadInput(f"{file}: this geometry cannot be ({error})") from error
     except OSError as error:

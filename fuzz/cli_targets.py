@@ -4,10 +4,9 @@ import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from kvexact.fuzz.cli import BadInput
+from kvexact.fuzz.console import Output
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.targets import (
     NamedTarget,
@@ -56,8 +55,7 @@ def able_target(name: str) -> NamedTarget:
 
 def families_of(target: type[Target]) -> tuple[str, ...]:
     """The families that fit a target."""
-    declared: tuple[str, ...] | None = getattr(target, "families", None)
-    return tuple(FAMILIES) if declared is None else declared
+    return tuple(FAMILIES) if target.families is None else target.families
 
 
 @click.command("targets")
@@ -69,28 +67,24 @@ def targets_command(*, families: bool) -> None:
     Example:
       kvexact targets --families
     """  # noqa: D301
-    console = Console(highlight=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("target", "here", "class"):
-        table.add_column(column, overflow="fold")
-    for name in registered_names():
-        table.add_row(name, *_about(name))
-    console.print(table)
+    console = Output()
+    names = registered_names()
+    width = max(map(len, names), default=0)
+    for name in names:
+        console.say(f"{name:{width}}  {_about(name)}")
     if families:
-        console.print()
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column("family")
-        table.add_column("what it is there to meet")
+        width = max(map(len, FAMILIES))
+        console.say("\nfamilies")
         for family in FAMILIES.values():
-            table.add_row(family.name, family.summary)
-        console.print(table)
+            console.say(f"{family.name:{width}}  {family.summary}")
 
 
-def _about(name: str) -> tuple[str, str]:
+def _about(name: str) -> str:
+    """Whether a target can be fuzzed here, and what it is."""
     try:
         target = find_target(name)
     except UnknownTarget as error:
-        return f"no: {error}", ""
+        return f"no: {error}"
     why = why_unavailable(target)
     found = target.target_type
-    return f"no: {why}" if why else "yes", f"{found.__module__}:{found.__qualname__}"
+    return f"no: {why}" if why else f"yes: {found.__module__}:{found.__qualname__}"

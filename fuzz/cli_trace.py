@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from kvexact.fuzz.artefacts import command_line, write_atomically
 from kvexact.fuzz.child import Child, ChildError, Died
 from kvexact.fuzz.cli import BadInput
 from kvexact.fuzz.cli_targets import able_target, named_target, target_option
+from kvexact.fuzz.console import Output
 from kvexact.fuzz.finding import Finding, block
 from kvexact.fuzz.replay import Replay, TooLargeError, check_memory, replay
 from kvexact.fuzz.targets import NamedTarget
@@ -59,7 +59,7 @@ def replay_command(*, files: tuple[Path, ...], target_name: str | None) -> int:
     Example:
       kvexact replay artifacts/*/*.json
     """  # noqa: D301
-    console = Console(highlight=False)
+    console = Output()
     codes = []
     for path in files:
         try:
@@ -83,13 +83,13 @@ def _replay(trace: Trace, target: NamedTarget) -> Replay:
         raise SystemExit(f"kvexact has a bug:\n{error}") from error
 
 
-def _print(console: Console, path: Path, target: NamedTarget, result: Replay) -> None:
-    console.print(f"{result.words:13}", style=_STYLES.get(result.verdict, "magenta"), end=" ")
+def _print(console: Output, path: Path, target: NamedTarget, result: Replay) -> None:
+    console.say(f"{result.words:13}", style=_STYLES.get(result.verdict, "magenta"), end=" ")
     lines = [f"{path}, on {target.name}"]
     if result.failure:
         lines += [str(result.failure.signature), *result.failure.lines]
     lines += [f"  {note}" for note in result.notes]
-    console.print("\n".join(lines), markup=False, soft_wrap=True)
+    console.say("\n".join(lines))
 
 
 @click.command("reduce")
@@ -111,9 +111,9 @@ def reduce_command(*, file: Path, target_name: str | None, output: Path | None) 
     trace, target = trace_and_target(file, target_name)
     able_target(target.name)
     finding = _reduce(trace, target)
-    console = Console(highlight=False)
+    console = Output()
     if finding is None:
-        console.print(f"{file} does not fail on {target.name}; nothing to reduce", soft_wrap=True)
+        console.say(f"{file} does not fail on {target.name}; nothing to reduce")
         return 0
     output = output or file.with_suffix(".reduced.json")
     try:
@@ -121,7 +121,7 @@ def reduce_command(*, file: Path, target_name: str | None, output: Path | None) 
     except OSError as error:
         raise BadInput(f"{output}: {error.strerror}; name another file with -o") from error
     lines = block(finding, command_line(output, target))
-    console.print("\n".join(lines), markup=False, soft_wrap=True)
+    console.say("\n".join(lines))
     return 1
 
 

@@ -5,11 +5,11 @@ from collections import Counter
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from kvexact.fuzz.console import Output
 from kvexact.fuzz.soak import JUDGED_LEAST, Tally
 from kvexact.refmodel.ops import OPS
 
@@ -21,7 +21,7 @@ _OUTCOMES = ("acted", "refused", "no-op", "unsent")
 class Progress:
     """A line that is kept up to date on a terminal, and printed once a minute elsewhere."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Output) -> None:
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._shown = time.monotonic()
@@ -46,11 +46,10 @@ class Progress:
         if now - self._shown < (_REFRESH_S if terminal else _LINE_S):
             return
         self._shown = now
-        line = Text(progress_line(tally))
         if terminal:
-            self._live.update(line, refresh=True)
+            self._live.update(Text(progress_line(tally)), refresh=True)
         else:
-            self._console.print(line, soft_wrap=True)
+            self._console.say(progress_line(tally))
 
 
 def progress_line(tally: Tally) -> str:
@@ -64,14 +63,14 @@ def progress_line(tally: Tally) -> str:
     )
 
 
-def print_summary(console: Console, tally: Tally) -> None:
+def print_summary(console: Output, tally: Tally) -> None:
     """What a run did: geometries, ops per kind, bytes, features, failures, complaints."""
     total = tally.total
     kinds = Counter[str]()
     for verdict, number in total.geometries.items():
         kinds[verdict.partition(":")[0]] += number
     listed = ", ".join(f"{number:,} {verdict}" for verdict, number in sorted(kinds.items()))
-    console.print(f"\n{progress_line(tally)}", highlight=False, soft_wrap=True)
+    console.say(f"\n{progress_line(tally)}")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("op")
     for name in (*_OUTCOMES, "bytes that had to change"):
@@ -94,17 +93,17 @@ def print_summary(console: Console, tally: Tally) -> None:
     if total.unchecked:
         lines.append(("unchecked", f"facts that the target does not offer: {_facts(tally)}"))
     for name, text in lines:
-        console.print(f"{name:11}{text}", highlight=False, markup=False, soft_wrap=True)
+        console.say(f"{name:11}{text}")
     for signature, number in tally.failures.most_common():
         text = f"failed {number:,} times: {signature}"
-        console.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
+        console.say(text, style="red")
     for text in tally.complaints():
         line = f"proves less than it claims: {text}"
-        console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
+        console.say(line, style="red")
     few = [n for n, c in tally.counts.items() if c.geometries.total() < JUDGED_LEAST]
     if few:
         text = f"too few geometries to judge: {', '.join(few)} (fewer than {JUDGED_LEAST})"
-        console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
+        console.say(text, style="dim")
 
 
 def _counted(numbers: dict[str, int]) -> str:

@@ -90,6 +90,7 @@ def _register(
 ) -> None:
     named = {**part, "__doc__": summary, "__module__": __name__}
     engine: type[CpuEngine] = type(name, (CpuEngine,), named)
+    globals()[name] = engine  # found by kvexact fuzz --target kvexact.impl.faults:NAME
     FAULTS[name] = Fault(name, kind, report, summary, known_minimum, frozenset(differences), engine)
 
 
