@@ -11,7 +11,8 @@ shrinks nor remembers. Three habits of it are worked around:
 * It catches what a test raises and runs the test again. So a failure leaves as a `BaseException`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
@@ -37,11 +38,21 @@ _ODD = 0xD6E8FEB86659FD93
 
 
 class _Found(BaseException):
-    """The failure at which an item ends."""
+    """The failure at which a run of Hypothesis ends."""
 
     def __init__(self, run: Run, wrong: Wrong) -> None:
-        self.run = run
-        self.wrong = wrong
+        self.failed = run, wrong
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What the examples of an item have in common."""
+
+    target: Target
+    family: Family
+    counts: Counts
+    journal: Journal | None
+    on_example: Callable[[Run], None]
 
 
 class FuzzMachine(RuleBasedStateMachine):
@@ -51,11 +62,7 @@ class FuzzMachine(RuleBasedStateMachine):
         salt: the run's seed, so that no two runs decode equal numbers to equal ops.
     """
 
-    target: ClassVar[Target]
-    family: ClassVar[Family]
-    counts: ClassVar[Counts]
-    journal: ClassVar[Journal | None]
-    on_example: ClassVar[Callable[[Run], None]]
+    share: ClassVar[_Share]
     salt: ClassVar[int]
 
     def __init__(self) -> None:
@@ -68,13 +75,13 @@ class FuzzMachine(RuleBasedStateMachine):
     @initialize(number=_NUMBERS)
     def start(self, number: int) -> None:
         """Draw geometries until one opens; those that are refused on the way count, too."""
-        chooser = self._decode(number)
-        if self.family.plans_only:
+        share, chooser = self.share, self._decode(number)
+        if share.family.plans_only:
             return
         for _ in range(_OPENS_TRIED):
-            run = Run(self.target, self.family.draw(chooser), self.counts, self.journal)
+            run = Run(share.target, share.family.draw(chooser), share.counts, share.journal)
             if _checked(run, run.open):
-                mix = Mix.draw(chooser, self.family, self.target)
+                mix = Mix.draw(chooser, share.family, share.target)
                 self._run, self._steps = run, Steps(run.model, run.names, mix)
                 return
             self._end(run)
@@ -82,11 +89,11 @@ class FuzzMachine(RuleBasedStateMachine):
     @rule(number=_NUMBERS)
     def step(self, number: int) -> None:
         """One op, or one geometry."""
-        chooser = self._decode(number)
-        if self.family.plans_only:
-            run = Run(self.target, self.family.draw(chooser), self.counts)
+        share, chooser = self.share, self._decode(number)
+        if share.family.plans_only:
+            run = Run(share.target, share.family.draw(chooser), share.counts)
             _checked(run, run.plan_only)
-            self.on_example(run)
+            share.on_example(run)
         elif self._steps is not None:
             assert self._run is not None
             op = self._steps.draw(chooser, self._op_id)
@@ -106,8 +113,8 @@ class FuzzMachine(RuleBasedStateMachine):
             self._end(self._run)
 
     def _end(self, run: Run) -> None:
-        self.target.close()
-        self.on_example(run)
+        self.share.target.close()
+        self.share.on_example(run)
 
 
 def _checked(run: Run, ask: Callable[[], bool]) -> bool:
@@ -115,6 +122,38 @@ def _checked(run: Run, ask: Callable[[], bool]) -> bool:
         return ask()
     except Wrong as wrong:
         raise _Found(run, wrong) from None
+
+
+def failures(
+    target: Target,
+    family: Family,
+    item_seed: int,
+    examples: int,
+    counts: Counts,
+    on_example: Callable[[Run], None] | None = None,
+    journal: Journal | None = None,
+) -> Iterator[tuple[Run, Wrong]]:
+    """Run examples of a family; yield each run that failed, and its disagreement.
+
+    A failure also ends the short run that met it; the next one goes on.
+
+    Args:
+        counts: what the examples did is added here.
+        on_example: called at the end of each geometry that was drawn.
+    """
+    if journal:
+        journal.family = family.name
+    share = _Share(target, family, counts, journal, on_example or (lambda _: None))
+    for first in range(0, examples, _FRESH_EXAMPLES):
+        salt = derive(item_seed, first)
+        machine = seed(salt)(type("Machine", (FuzzMachine,), {"share": share, "salt": salt}))
+        own = _settings(min(_FRESH_EXAMPLES, examples - first))
+        try:
+            run_state_machine_as_test(machine, settings=own)
+        except _Found as found:
+            yield found.failed
+        finally:
+            target.close()
 
 
 def run_item(
@@ -126,36 +165,9 @@ def run_item(
     on_example: Callable[[Run], None] | None = None,
     journal: Journal | None = None,
 ) -> tuple[Run, Wrong] | None:
-    """Run examples of a family until one fails; what they did is added to ``counts``.
-
-    Args:
-        on_example: called at the end of each geometry that was drawn.
-
-    Returns:
-        The run that failed and its disagreement; None: there was none.
-    """
-    if journal:
-        journal.family = family.name
-    body = {
-        "target": target,
-        "family": family,
-        "counts": counts,
-        "journal": journal,
-        "on_example": staticmethod(on_example or (lambda _: None)),
-    }
-    machine = type("Machine", (FuzzMachine,), body)
-    try:
-        for first in range(0, examples, _FRESH_EXAMPLES):
-            machine.salt = derive(item_seed, first)
-            run_state_machine_as_test(
-                seed(machine.salt)(machine),
-                settings=_settings(min(_FRESH_EXAMPLES, examples - first)),
-            )
-    except _Found as found:
-        return found.run, found.wrong
-    finally:
-        target.close()
-    return None
+    """Run examples of a family until one fails; see `failures`."""
+    found = failures(target, family, item_seed, examples, counts, on_example, journal)
+    return next(found, None)
 
 
 def _settings(examples: int) -> settings:

@@ -1,8 +1,9 @@
-"""The pytest plugin: options, header, one summary over all workers. Silent where nothing is fuzzed."""
+"""The pytest plugin: options, header, one summary over all workers; silent where nothing fuzzes."""
 
 import json
 import secrets
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -26,12 +27,14 @@ class Session:
     Attributes:
         parts: what each item did; filled in the process that reports.
         findings: what items found, in the order in which they came in.
+        known: what items of this process found, by target and signature; reduced once.
         worker: name of this process among the workers of pytest-xdist; "main" without them.
     """
 
     worker: str = "main"
-    parts: list[dict[str, Any]] = field(default_factory=list)
-    findings: list[dict[str, Any]] = field(default_factory=list)
+    parts: list[Mapping[str, Any]] = field(default_factory=list)
+    findings: list[Mapping[str, Any]] = field(default_factory=list)
+    known: dict[tuple[str, ...], Mapping[str, Any]] = field(default_factory=dict)
     directory: Path | None = None
     journal: "Journal | None" = None
 
@@ -97,7 +100,7 @@ def _wanted(config: pytest.Config) -> bool:
 
 
 def _leads_here(config: pytest.Config, arg: str) -> bool:
-    name = arg.split("::")[0]
+    name = arg.split("::", maxsplit=1)[0]
     if config.option.pyargs and name.split(".")[0] == "kvexact":
         return True
     path = (config.invocation_params.dir / name).resolve()
@@ -141,10 +144,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     names = ", ".join(target.name for target in targets(config))
     versions = ", ".join(f"{name} {version(name)}" for name in ("hypothesis", "numpy", "torch"))
     name = option.kv_profile or "default"
-    return [
-        f"kvexact {version('kvexact')}: target {names}; profile {name}, seed {option.kv_seed}; "
-        f"{versions}"
-    ]
+    size = f"profile {name}, seed {option.kv_seed}"
+    return [f"kvexact {version('kvexact')}: target {names}; {size}; {versions}"]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -213,11 +214,11 @@ class _Reporter:
             told = dict(report.user_properties)
             if "kvexact_counts" in told:
                 self._session.parts.append(json.loads(str(told["kvexact_counts"])))
-            if "kvexact_finding" in told:
-                self._session.findings.append(json.loads(str(told["kvexact_finding"])))
+            if "kvexact_findings" in told:
+                self._session.findings += json.loads(str(told["kvexact_findings"]))
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
+    def pytest_handlecrashitem(self, report: Any) -> None:
         """A worker died; its journal says what it was doing."""
         if self._session.directory is not None:
             from kvexact.fuzz.plugin_report import recovered

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvexact.fuzz.artefacts import save
+from kvexact.fuzz.artefacts import Saved, save
 from kvexact.fuzz.child import Died
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.finding import Finding, block
@@ -23,7 +23,9 @@ def vacuous_lines(parts: Sequence[Part]) -> list[str]:
     return complaints(_merged(parts))
 
 
-def write(reporter: pytest.TerminalReporter, parts: Sequence[Part], findings: list[Part]) -> None:
+def write(
+    reporter: pytest.TerminalReporter, parts: Sequence[Part], findings: Sequence[Part]
+) -> None:
     """Write the summary, then every distinct failure."""
     merged = _merged(parts)
     reporter.section("kvexact")
@@ -62,17 +64,17 @@ def recovered(directory: Path, worker: str, targets: Sequence[NamedTarget]) -> P
     failure = died(trace, Died("with its worker")).failure
     assert failure is not None
     finding = Finding(failure, trace, len(trace.ops), 0)
-    return told(finding, save(finding, target, directory).command)
+    return told(finding, save(finding, target, directory))
 
 
-def told(finding: Finding, command: str) -> Part:
+def told(finding: Finding, saved: Saved) -> Part:
     """A finding as plain data, for the process that reports."""
     return {
         "target": finding.trace.target,
         "signature": list(finding.failure.signature),
         "ops": len(finding.trace.ops),
-        "trace": finding.trace.name,
-        "block": block(finding, command),
+        "trace": str(saved.trace),
+        "block": block(finding, saved.command),
     }
 
 

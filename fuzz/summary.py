@@ -1,4 +1,4 @@
-"""What a run did, as lines for a person: the table under every run, in pytest and on the terminal."""
+"""What a run did, as lines for a person: shown under every run, in pytest and on the terminal."""
 
 from collections.abc import Iterable, Mapping
 
@@ -57,7 +57,7 @@ def _geometries(counts: Counts, families: int) -> str:
 def _table(counts: Counts) -> list[str]:
     """A row for each kind of op, and one for all of them."""
     outcomes = ("acted", "refused", "no-op")
-    rows = [("op", *outcomes, "bytes that had to change")]
+    rows: list[tuple[str, ...]] = [("op", *outcomes, "bytes that had to change")]
     for kind in OPS:
         numbers = [counts.ops[kind, outcome] for outcome in outcomes]
         if any(numbers):

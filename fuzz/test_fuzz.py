@@ -1,4 +1,4 @@
-"""The fuzz tests: ``pytest -n auto fuzz``, or ``pytest --pyargs kvexact.fuzz`` where it is installed.
+"""The fuzz tests: ``pytest -n auto fuzz``; installed, ``pytest --pyargs kvexact.fuzz``.
 
 An item is one shard of one family on one target; ``--kv-target`` says which targets.
 """
@@ -11,9 +11,10 @@ import pytest
 from kvexact.fuzz import plugin
 from kvexact.fuzz.artefacts import save
 from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.failure import Failure, explain_failure
 from kvexact.fuzz.finding import find
 from kvexact.fuzz.items import Item, items_of
-from kvexact.fuzz.machine import run_item
+from kvexact.fuzz.machine import failures
 from kvexact.fuzz.plugin_report import told
 from kvexact.fuzz.targets import NamedTarget, why_unavailable
 
@@ -35,25 +36,28 @@ def test_fuzz(
 ) -> None:
     if isinstance(item, NamedTarget):
         pytest.fail(f"{item.name}: {why_unavailable(item)}", pytrace=False)
-    target, family = item.target, item.family
-    counts = Counts()
+    target, family, counts = item.target, item.family, Counts()
+    session = pytestconfig.stash[plugin.SESSION]
     journal = plugin.journal(pytestconfig)
     journal.target = target.name
-    failed = run_item(
-        target.target_type(),
-        family,
-        item.seed,
-        pytestconfig.option.kv_examples or plugin.profile(pytestconfig).examples,
-        counts,
-        journal=journal,
-    )
+    examples = pytestconfig.option.kv_examples or plugin.profile(pytestconfig).examples
+    found: dict[tuple[str, ...], Failure] = {}
+    for run, wrong in failures(
+        target.target_type(), family, item.seed, examples, counts, journal=journal
+    ):
+        failure = explain_failure(run, wrong)
+        key = (target.name, *failure.signature)
+        found.setdefault(key, failure)
+        if key not in session.known:
+            finding = find(target.target_type, target.name, family.name, run, wrong)
+            saved = save(finding, target, plugin.directory(pytestconfig))
+            session.known[key] = told(finding, saved)
+        if wrong.outcome == "device_lost":
+            break
     part = {"target": target.name, "family": family.name, "counts": counts.to_json()}
     record_property("kvexact_seed", item.seed)
     record_property("kvexact_counts", json.dumps(part))
-    if failed is None:
-        return
-    finding = find(target.target_type, target.name, family.name, *failed)
-    saved = save(finding, target, plugin.directory(pytestconfig))
-    record_property("kvexact_trace", str(saved.trace))
-    record_property("kvexact_finding", json.dumps(told(finding, saved.command)))
-    pytest.fail(f"{finding.failure.signature}: {finding.failure.lines[0]}", pytrace=False)
+    if found:
+        record_property("kvexact_findings", json.dumps([session.known[key] for key in found]))
+        messages = [f"{failure.signature}: {failure.lines[0]}" for failure in found.values()]
+        pytest.fail("\n".join(messages), pytrace=False)
