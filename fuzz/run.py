@@ -12,6 +12,7 @@ from kvexact.fuzz.features import geometry_features
 from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.steps import Names
 from kvexact.impl.target import (
+    Area,
     Bytes,
     DeviceLost,
     Facts,
@@ -103,8 +104,7 @@ class Run:
             self.model = Cache(self.plan)
             self.names = Names([{} for _ in self.geometry.groups])
             for area in sorted(self.target.declared):
-                self._same_size(area)
-                self.target.load(area, self.model.areas[area])
+                self._poison(area)
             self._compare_areas(None)
         return accepted
 
@@ -253,11 +253,11 @@ class Run:
             if free.op_kind != kind:
                 continue
             assert self.plan is not None
-            area: Literal["pool", "host"] = "pool" if free.what == "page_padding" else "host"
+            area: Area = "pool" if free.what == "page_padding" else "host"
             find = page_padding if free.what == "page_padding" else host_padding
             places = find(self.plan, op)
             if places.size and area in self.target.declared:
-                self.model.areas[area][places] = self.target.view(area)[places]
+                self.model.areas[area][places] = self._view(area, op)[places]
                 self.counts.free_bytes += places.size
 
     def _compare_rows(self, op: Op, effect: Effect, read: Rows | None) -> None:
@@ -278,19 +278,31 @@ class Run:
     def _compare_areas(self, op: Op | None) -> None:
         """Compare every byte of every declared area."""
         for area in sorted(self.target.declared):
-            want, got = self.model.areas[area], self.target.view(area)
+            want, got = self.model.areas[area], self._view(area, op)
             self.counts.compared_bytes += want.size
             if not same_bytes(want, got):
                 text = f"{area} differs in {np.count_nonzero(want != got)} bytes"
                 raise Wrong("mismatch", op, text, want.copy(), np.array(got), area)
 
-    def _same_size(self, area: str) -> None:
-        assert area in ("pool", "host")
-        want = self.model.areas[area].size
-        got = self.target.view(area).size  # type: ignore[arg-type]
-        if want != got:
-            text = f"the {area} has {got} bytes, not {want}"
-            raise Wrong("fact", None, text, want, got, name=f"{area}.bytes")
+    def _poison(self, area: Area) -> None:
+        """Give an area its first bytes; the target must copy them, as its own stay apart."""
+        want, view = self.model.areas[area], self._view(area, None)
+        if want.size != view.size:
+            text = f"the {area} has {view.size} bytes, not {want.size}"
+            raise Wrong("fact", None, text, want.size, view.size, name=f"{area}.bytes")
+        try:
+            self.target.load(area, want)
+        except Exception as error:
+            raise self._raised(error, None) from error
+        if np.may_share_memory(want, self._view(area, None)):
+            text = f"the {area} is the very memory that load was given; load must copy it"
+            raise Wrong("fact", None, text, "its own", "the model's", name=f"{area}.memory")
+
+    def _view(self, area: Area, op: Op | None) -> Bytes:
+        try:
+            return self.target.view(area)
+        except Exception as error:
+            raise self._raised(error, op) from error
 
     def _keep_names(self, op: Op) -> None:
         """Keep handles in step with ownership."""
