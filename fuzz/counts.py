@@ -4,9 +4,11 @@ A comparison of nothing proves nothing; `vacuous` says where that happened.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from kvexact.refmodel.ops import OPS
 
 #: Shares that a family must reach, in percent.
 ACTED_LEAST = 60
@@ -15,6 +17,12 @@ VERDICT_LEAST = 20
 DECLINED_MOST = 40
 #: Below this many geometries a share means nothing.
 _GEOMETRIES_LEAST = 20
+#: Below this many ops the rarest kind may be missing by chance; below so many of a kind, an effect.
+_OPS_LEAST = 5000
+_ACTED_LEAST = 20
+
+#: Op kinds that change bytes.
+CHANGING = ("write_tokens", "zero", "copy_blocks", "offload", "restore")
 
 
 @dataclass(slots=True)
@@ -99,12 +107,15 @@ class Counts:
         )
 
 
-def vacuous(counts: Counts, *, plans_only: bool, illegal_percent: int) -> list[str]:
+def vacuous(
+    counts: Counts, *, plans_only: bool, illegal_percent: int, op_kinds: Collection[str] = OPS
+) -> list[str]:
     """Why a family's run proves less than it claims; empty where it does not.
 
     Args:
         plans_only: the family compares verdicts and facts, no bytes.
         illegal_percent: how often it draws ops to be refused.
+        op_kinds: those that the target has.
     """
     total = sum(counts.geometries.values())
     accepted = counts.geometries["accepted"]
@@ -130,7 +141,15 @@ def vacuous(counts: Counts, *, plans_only: bool, illegal_percent: int) -> list[s
     wanted = ACTED_LEAST * (100 - illegal_percent) // 100
     if counts.acted * 100 < wanted * sent:
         complaints.append(f"only {counts.acted} of {sent} ops acted, fewer than {wanted} %")
-    if accepted >= _GEOMETRIES_LEAST and counts.restoring * 100 < RESTORING_LEAST * accepted:
+    for kind in OPS:
+        acted = counts.ops[kind, "acted"]
+        if kind in op_kinds and not acted and sent >= _OPS_LEAST:
+            complaints.append(f"no {kind} acted")
+        if kind in CHANGING and acted >= _ACTED_LEAST and not counts.changed_bytes[kind]:
+            complaints.append(f"{acted} {kind} acted, but no byte had to change")
+    restores = {"offload", "restore"}.issubset(op_kinds)
+    few = counts.restoring * 100 < RESTORING_LEAST * accepted
+    if restores and accepted >= _GEOMETRIES_LEAST and few:
         complaints.append(
             f"only {counts.restoring} of {accepted} examples restored bytes that had changed"
         )
