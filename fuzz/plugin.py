@@ -233,13 +233,14 @@ class _Reporter:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """A run that proves nothing has failed."""
         if self._session.parts and session.exitstatus == pytest.ExitCode.OK:
-            from kvexact.fuzz.plugin_report import vacuous_lines
+            from kvexact.fuzz.plugin_report import too_little
 
-            if vacuous_lines(self._session.parts):
+            if too_little(self._session.parts, targets(self._config)):
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._session.parts or self._session.findings:
             from kvexact.fuzz.plugin_report import write
 
-            write(terminalreporter, self._session.parts, self._session.findings)
+            told = self._session.parts, self._session.findings
+            write(terminalreporter, *told, targets(self._config))

@@ -18,21 +18,23 @@ from kvexact.fuzz.targets import NamedTarget
 Part = Mapping[str, Any]
 
 
-def vacuous_lines(parts: Sequence[Part]) -> list[str]:
+def too_little(parts: Sequence[Part], targets: Sequence[NamedTarget]) -> list[str]:
     """Where the run proves less than it claims."""
-    return complaints(_merged(parts))
+    return complaints(_merged(parts), targets)
 
 
 def write(
-    reporter: pytest.TerminalReporter, parts: Sequence[Part], findings: Sequence[Part]
+    reporter: pytest.TerminalReporter,
+    parts: Sequence[Part],
+    findings: Sequence[Part],
+    targets: Sequence[NamedTarget],
 ) -> None:
     """Write the summary, then every distinct failure."""
-    merged = _merged(parts)
     reporter.section("kvexact")
-    for line in summary(merged):
+    for line in summary(_merged(parts)):
         reporter.line(line)
-    for line in complaints(merged):
-        reporter.line(f"PROVES TOO LITTLE: {line}", red=True)
+    for line in too_little(parts, targets):
+        reporter.line(f"proves less than it claims: {line}", red=True)
     for lines in distinct(findings):
         reporter.line("")
         reporter.line(lines[0], red=True, bold=True)

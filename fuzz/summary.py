@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from kvexact.fuzz.counts import Counts, vacuous
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.features import FEATURES
+from kvexact.fuzz.targets import NamedTarget
 from kvexact.refmodel.ops import OPS
 
 #: Counts by (target name, family name).
@@ -21,17 +22,20 @@ def merge(parts: Iterable[tuple[str, str, Counts]]) -> dict[tuple[str, str], Cou
     return merged
 
 
-def complaints(merged: Merged) -> list[str]:
+def complaints(merged: Merged, targets: Iterable[NamedTarget]) -> list[str]:
     """Where a run proves less than it claims, one line each; not empty means that it failed."""
-    return [
-        f"{target}, {name}: {complaint}"
-        for (target, name), counts in sorted(merged.items())
-        for complaint in vacuous(
+    found = []
+    op_kinds = {target.name: target.target_type.op_kinds for target in targets}
+    for (target, name), counts in sorted(merged.items()):
+        family = FAMILIES[name]
+        lines = vacuous(
             counts,
-            plans_only=FAMILIES[name].plans_only,
-            illegal_percent=FAMILIES[name].illegal_percent,
+            plans_only=family.plans_only,
+            illegal_percent=family.illegal_percent,
+            op_kinds=op_kinds[target],
         )
-    ]
+        found += [f"{target}, {name}: {line}" for line in lines]
+    return found
 
 
 def summary(merged: Merged) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 
 from kvexact.fuzz import plugin
 from kvexact.fuzz.artefacts import save
+from kvexact.fuzz.control import missed
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Failure, explain_failure
 from kvexact.fuzz.finding import find
@@ -36,6 +37,9 @@ def test_fuzz(
 ) -> None:
     if isinstance(item, NamedTarget):
         pytest.fail(f"{item.name}: {why_unavailable(item)}", pytrace=False)
+    blind = missed()
+    if blind:
+        pytest.fail(f"the harness is blind to {'; '.join(blind)}", pytrace=False)
     target, family, counts = item.target, item.family, Counts()
     session = pytestconfig.stash[plugin.SESSION]
     journal = plugin.journal(pytestconfig)

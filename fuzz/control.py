@@ -1,0 +1,245 @@
+"""A check of the harness itself: a second copy of the model as a target, with one thing spoilt.
+
+Each of these must be reported, and the copy without a fault must not be. Where a comparison, the
+poison or the payload has gone soft, one of them is missed, and no result after it counts.
+"""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from kvexact.fuzz.run import execute
+from kvexact.impl.target import Area, Bytes, Facts, FreeBytes, Rows, Target
+from kvexact.refmodel.cache import Cache
+from kvexact.refmodel.facts import facts
+from kvexact.refmodel.ops import (
+    Allocate,
+    Job,
+    Move,
+    Offload,
+    Op,
+    Read,
+    Restore,
+    Slot,
+    WriteTokens,
+)
+from kvexact.refmodel.plan import plan
+from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet, Refused
+
+_PAGES = LayerSet(2, 2, 8, 8, "int8_per_token_head", page_bytes=112)
+_GEOMETRY = Geometry((Group(2, 2, (_PAGES,)),), 4, Host(512), "LBNHC", tail_alignment=64)
+_IMPOSSIBLE = replace(_GEOMETRY, host=Host(1))
+_ROWS = (Slot(2, 1), None, Slot(2, 0))
+_OPS: tuple[Op, ...] = (
+    Allocate(0, 0, (2, 0)),
+    WriteTokens(1, 0, _ROWS, tag=1),
+    Offload(2, (Job(0, (Move(2, 1, 0),)),)),
+    WriteTokens(3, 0, _ROWS, tag=3),
+    Restore(4, (Job(0, (Move(2, 1, 0),)),)),
+    Read(5, 0, _ROWS),
+    Allocate(6, 0, (1, 0)),
+)
+_HAPPENS = ["acted"] * 6 + ["refused:owner"]
+
+
+class Copy(Target):
+    """The model as a target; ``geometry`` is what it is tried with."""
+
+    geometry: ClassVar[Geometry] = _GEOMETRY
+
+    def plan(self, geometry: Geometry) -> Facts:
+        """See `Target`."""
+        return facts(plan(geometry))
+
+    def open(self, geometry: Geometry) -> Facts:
+        """See `Target`."""
+        self.model = Cache(plan(geometry))
+        return self.plan(geometry)
+
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        """See `Target`."""
+        reason = self.model.refusal(op)
+        if reason is not None:
+            raise Refused(reason, "as the model says")
+        if type(op) is WriteTokens:
+            assert rows is not None
+        effect = self.model.apply(op)
+        if effect.rows is None:
+            return None
+        assert type(op) is Read
+        return self.model.split_rows(op, effect.rows)
+
+    def view(self, area: Area) -> Bytes:
+        """See `Target`."""
+        return self.model.areas[area]
+
+    def load(self, area: Area, data: Bytes) -> None:
+        """See `Target`."""
+        self.model.areas[area][:] = data
+
+    def close(self) -> None:
+        """See `Target`."""
+
+
+class _After(Copy):
+    """Does something else after each op of one kind."""
+
+    kind: type[Op]
+
+    def spoil(self) -> None:
+        """What it does."""
+        raise NotImplementedError
+
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        read = super().apply(op, rows)
+        if type(op) is self.kind:
+            self.spoil()
+        return read
+
+    def content(self) -> tuple[slice, Bytes]:
+        """Where the content of block 2 in layer 0 lies, and the pool."""
+        placement = self.model.plan.placements[0][0]
+        start = placement.places[0].offset + 2 * placement.places[0].strides["B"]
+        return slice(start, start + placement.content_bytes), self.model.areas["pool"]
+
+
+class _ContentByte(_After):
+    kind = WriteTokens
+
+    def spoil(self) -> None:
+        place, pool = self.content()
+        pool[place.stop - 1] ^= 1
+
+
+class _ContentByteAndFreePadding(_ContentByte):
+    free = (FreeBytes("write_tokens", "page_padding", "to see that no more than that is free"),)
+
+
+class _ShiftedContent(_After):
+    kind = WriteTokens
+
+    def spoil(self) -> None:
+        place, pool = self.content()
+        pool[place] = np.roll(pool[place], 4)
+
+
+class _PaddingByte(_After):
+    kind = WriteTokens
+
+    def spoil(self) -> None:
+        place, pool = self.content()
+        pool[place.stop] ^= 1
+
+
+class _TailByte(_After):
+    kind = Read
+
+    def spoil(self) -> None:
+        self.model.areas["pool"][-1] ^= 128
+
+
+class _HostByte(_After):
+    kind = Offload
+
+    def spoil(self) -> None:
+        self.model.areas["host"][0] ^= 1
+
+
+class _UnwrittenBytesZeroed(_After):
+    kind = Allocate
+
+    def spoil(self) -> None:
+        place, pool = self.content()
+        pool[place] = 0
+
+
+class _RestoreLost(Copy):
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        return None if type(op) is Restore else super().apply(op, rows)
+
+
+class _ReadByte(Copy):
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        read = super().apply(op, rows)
+        if read is not None:
+            read[0][0, 0, 0, 0] ^= 1
+        return read
+
+
+class _PadRowRead(Copy):
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        read = super().apply(op, rows)
+        if read is not None:
+            read[0][1, 0, 0, 0] ^= 1
+        return read
+
+
+class _IllegalOpAccepted(Copy):
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        return None if self.model.refusal(op) else super().apply(op, rows)
+
+
+class _IllegalOpChangesByte(Copy):
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        if self.model.refusal(op):
+            self.model.areas["pool"][0] ^= 1
+        return super().apply(op, rows)
+
+
+class _Fact(Copy):
+    def plan(self, geometry: Geometry) -> Facts:
+        return {**super().plan(geometry), "host.worker_slots": 1}
+
+
+class _GeometryRefused(Copy):
+    def open(self, geometry: Geometry) -> Facts:
+        raise Refused("host", f"for no reason: {geometry}")
+
+
+class _ModelsMemory(Copy):
+    def load(self, area: Area, data: Bytes) -> None:
+        self.model.areas[area] = data
+
+
+class _ImpossibleGeometryAccepted(Copy):
+    geometry = _IMPOSSIBLE
+
+    def open(self, geometry: Geometry) -> Facts:
+        return super().open(_GEOMETRY if geometry == _IMPOSSIBLE else geometry)
+
+
+_SPOILT: dict[type[Copy], str] = {
+    _ContentByte: "mismatch",
+    _ContentByteAndFreePadding: "mismatch",
+    _ShiftedContent: "mismatch",
+    _PaddingByte: "mismatch",
+    _TailByte: "mismatch",
+    _HostByte: "mismatch",
+    _UnwrittenBytesZeroed: "mismatch",
+    _RestoreLost: "mismatch",
+    _ReadByte: "rows",
+    _PadRowRead: "rows",
+    _IllegalOpAccepted: "refusal",
+    _IllegalOpChangesByte: "mismatch",
+    _Fact: "fact",
+    _GeometryRefused: "refusal",
+    _ModelsMemory: "fact",
+    _ImpossibleGeometryAccepted: "refusal",
+}
+
+
+def missed() -> list[str]:
+    """What the harness does not see, or sees where it is not; empty where it can be trusted."""
+    found = []
+    run, wrong = execute(Copy(), _GEOMETRY, _OPS)
+    if wrong is not None:
+        found.append(f"a fault where there is none: {wrong.text}")
+    elif run.recorded != _HAPPENS:
+        found.append(f"what ops do: {', '.join(run.recorded)}; not {', '.join(_HAPPENS)}")
+    for spoilt, outcome in _SPOILT.items():
+        wrong = execute(spoilt(), spoilt.geometry, _OPS)[1]
+        if wrong is None or wrong.outcome != outcome:
+            seen = "nothing seen" if wrong is None else f"seen as {wrong.text!r}"
+            found.append(f"{spoilt.__name__.lstrip('_')}: {seen}")
+    return found
