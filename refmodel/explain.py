@@ -14,7 +14,6 @@ from kvexact.refmodel.plan import Plan
 
 #: Fewer equal bytes than this prove nothing about where they came from.
 CLAIM_BYTES = 8
-_WINDOW_BYTES = 32
 
 
 class Owner(NamedTuple):
@@ -113,14 +112,15 @@ def explain(planned: Plan, ops: Sequence[Op], area: str, want: Bytes, got: Bytes
     wrong = np.flatnonzero(want != got)
     first = int(wrong[0])
     writer = int(model.writers[area][first])
-    place, owner, run_end = _locate(model, area, first)
-    window = slice(first, min(run_end, first + _WINDOW_BYTES))
+    place, owner = _locate(model, area, first)
+    window = _wrong_run(want, got, model.writers[area], first)
     writes = [op for op in ops if type(op) is WriteTokens]
     want_from = _origin(model, writes, want[window])
     got_from = _origin(model, writes, got[window])
     kind = "frame"
     if ops and writer == ops[-1].id:
-        kind = _kind(before[window], got[window], want_from, got_from)
+        differ = first + np.flatnonzero(want[window] != got[window])
+        kind = _kind(before[differ], got[differ], want_from, got_from)
     return Explanation(
         kind,
         first,
@@ -132,6 +132,19 @@ def explain(planned: Plan, ops: Sequence[Op], area: str, want: Bytes, got: Bytes
         want_from,
         got_from,
     )
+
+
+def _wrong_run(want: Bytes, got: Bytes, writers: Addresses, first: int) -> slice:
+    """At most `CLAIM_BYTES` from the first wrong byte on, all written by the same op.
+
+    One right byte among them may be a coincidence; two in a row end the run.
+    """
+    near = slice(first, first + CLAIM_BYTES + 1)
+    right = want[near] == got[near]
+    ends = writers[near] != writers[first]
+    ends[:-1] |= right[:-1] & right[1:]
+    size = int(np.argmax(ends)) if ends.any() else ends.size
+    return slice(first, first + min(size, CLAIM_BYTES))
 
 
 def _kind(before: Bytes, got: Bytes, want_from: Origin | None, got_from: Origin | None) -> str:
@@ -149,16 +162,16 @@ def _kind(before: Bytes, got: Bytes, want_from: Origin | None, got_from: Origin 
     return "stale" if same_place else "foreign"
 
 
-def _locate(model: Cache, area: str, position: int) -> tuple[str, Owner | None, int]:
-    """What a byte is, whose it is, and where the run of its kind ends."""
+def _locate(model: Cache, area: str, position: int) -> tuple[str, Owner | None]:
+    """What a byte is, and whose."""
     planned = model.plan
     if area == "host":
-        return "host", *_locate_in_row(model, position)
+        return "host", _locate_in_row(model, position)
     base = planned.geometry.base_offset_bytes
     if position < base:
-        return "base", None, base
+        return "base", None
     if position >= base + planned.logical_bytes:
-        return "tail", None, planned.physical_bytes
+        return "tail", None
     for group, placements in enumerate(planned.placements):
         for s, placement in enumerate(placements):
             for block, owner_group in enumerate(model.ownership.owners):
@@ -166,12 +179,12 @@ def _locate(model: Cache, area: str, position: int) -> tuple[str, Owner | None, 
                     found = _locate_in_page(placement, (group, s, block), position)
                     if found:
                         return found
-    return "unowned", None, base + planned.logical_bytes
+    return "unowned", None
 
 
 def _locate_in_page(
     placement: Placement, where: tuple[int, int, int], position: int
-) -> tuple[str, Owner, int] | None:
+) -> tuple[str, Owner] | None:
     group, layer_set, block = where
     for item in placement.places:
         start = item.offset + block * item.strides["B"]
@@ -181,13 +194,12 @@ def _locate_in_page(
             token = part * placement.extents["N"] + slot
             element = byte // item.field.unit_bytes
             owner = Owner(group, layer_set, layer, block, head, token, item.field.name, element)
-            return "content", owner, position - byte + item.field.width_bytes
+            return "content", owner
     first = placement.places[0]
     for layer in range(placement.extents["L"]):
         page = first.offset + block * first.strides["B"] + layer * first.strides["L"]
-        end = page + placement.page_bytes
-        if page + placement.content_bytes <= position < end:
-            return "padding", Owner(group, layer_set, layer, block, 0, 0, "padding", 0), end
+        if page + placement.content_bytes <= position < page + placement.page_bytes:
+            return "padding", Owner(group, layer_set, layer, block, 0, 0, "padding", 0)
     return None
 
 
@@ -211,13 +223,12 @@ def _unravel(
     return index["L"], index["P"], index["H"], index["N"], distance
 
 
-def _locate_in_row(model: Cache, position: int) -> tuple[Owner | None, int]:
+def _locate_in_row(model: Cache, position: int) -> Owner | None:
     """The owner of a byte of the host tier, by the group that its slot holds."""
     slot, offset = divmod(position, model.plan.row_bytes)
     group = model.ownership.holders[slot]
-    row_end = position - offset + model.plan.row_bytes
     if group is None:
-        return None, row_end
+        return None
     start = 0
     parts = model.plan.geometry.host.chunk_blocks
     for s, placement in enumerate(model.plan.placements[group]):
@@ -226,10 +237,9 @@ def _locate_in_row(model: Cache, position: int) -> tuple[Owner | None, int]:
         if offset < start + size:
             layer, rest = divmod(offset - start, parts * page)
             part, byte = divmod(rest, page)
-            owner = Owner(group, s, layer, part, 0, 0, "page", byte)
-            return owner, position - byte + page
+            return Owner(group, s, layer, part, 0, 0, "page", byte)
         start += size
-    return None, row_end
+    return None
 
 
 def _origin(model: Cache, writes: Sequence[WriteTokens], window: Bytes) -> Origin | None:
