@@ -17,8 +17,12 @@ from kvexact.fuzz.edits import (
     without_ops,
 )
 from kvexact.fuzz.failure import Failure, Signature, explain_failure
+from kvexact.fuzz.rewrites import compacted, gathered, needed, regrouped
 from kvexact.fuzz.run import Run, execute
 from kvexact.impl.target import Target
+from kvexact.refmodel.ops import KIND_OF, Allocate
+from kvexact.refmodel.plan import plan
+from kvexact.refmodel.spec import Refused
 
 #: Executions after which reducing stops where it is.
 BUDGET = 5000
@@ -48,9 +52,12 @@ class Reducer:
         """The minimal program, with ids from 0; where the budget ends, the smallest so far."""
         while True:
             before = self.program
+            self._rewrite(needed, gathered)
             self._drop_ops()
             self._first_values()
             self._drop_elements()
+            self._keep_first(regrouped(self.program))
+            self._rewrite(gathered, compacted)
             self._lower_numbers()
             self._simplify_geometry()
             if self.program == before or self.executions >= self.budget:
@@ -72,13 +79,37 @@ class Reducer:
         return failure is not None and failure[1].signature == self.signature
 
     def _keep(self, program: Program) -> bool:
-        if program == self.program or not self._fails(program):
+        if program == self.program or self._is_void(program) or not self._fails(program):
             return False
         self.program = program
         return True
 
     def _keep_first(self, programs: Iterable[Program]) -> bool:
         return any(self._keep(program) for program in programs)
+
+    def _is_void(self, program: Program) -> bool:
+        """Whether it plainly cannot fail like this, or only as a shorter program does.
+
+        That is where no op of the signature's kind is left, where the model refuses the geometry
+        that ops need, and where an allocation names a block twice, so that it claims nothing.
+        """
+        for op in program.ops[:-1]:
+            if type(op) is Allocate and len(set(op.blocks)) < len(op.blocks):
+                return True
+        if self.signature.op == "open":
+            return False
+        if all(KIND_OF[type(op)] != self.signature.op for op in program.ops):
+            return True
+        try:
+            plan(program.geometry)
+        except Refused:
+            return True
+        return False
+
+    def _rewrite(self, *rewrites: Callable[[Program], Program]) -> None:
+        for rewrite in rewrites:
+            if self.program.ops:
+                self._keep(rewrite(self.program))
 
     def _drop_ops(self) -> None:
         """Runs of ops, halving; then single ones from the end, where a failure's sequel lies."""
@@ -124,8 +155,14 @@ class Reducer:
             self._keep(self.program._replace(geometry=build(simple)))
 
     def _simplify_geometry(self) -> None:
-        while self._keep_first(simpler_geometries(self.program)):
-            pass
+        """One walk over all dimensions; where a simpler value was kept, on from there."""
+        candidates = list(simpler_geometries(self.program))
+        place = 0
+        while place < len(candidates):
+            if self._keep(candidates[place]):
+                candidates = list(simpler_geometries(self.program))
+            else:
+                place += 1
 
 
 def failure_of(target: Target, program: Program) -> tuple[Run, Failure] | None:

@@ -1,0 +1,130 @@
+"""Rewrites of a trace that many single edits would need: the reducer's shortcuts.
+
+Each keeps what the last op, at which a run failed, acts on, and may lose what made it fail; only an
+execution tells.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from kvexact.fuzz.edits import Program
+from kvexact.refmodel.ops import (
+    Allocate,
+    Block,
+    Evict,
+    Free,
+    Handle,
+    Job,
+    Move,
+    Offload,
+    Op,
+    Reset,
+    Restore,
+    WriteTokens,
+    map_blocks,
+)
+
+
+def needed(program: Program) -> Program:
+    """Only the last op, the offloads that fill what it restores, and the allocations of both."""
+    kept: list[Op] = []
+    handles: set[int] = set()
+    places: set[tuple[int, int]] = set()
+    for op in reversed(program.ops):
+        brings = _places(op) if type(op) is Offload else set()
+        if not kept or brings & places or (type(op) is Allocate and op.id in handles):
+            kept.append(op)
+            handles |= {handle.op for handle in handles_of(op)}
+            places = (places - brings) | (_places(op) if type(op) is Restore else set())
+    return program._replace(ops=tuple(reversed(kept)))
+
+
+def gathered(program: Program) -> Program:
+    """One allocation for each group, of the blocks that other ops name; nothing is given back."""
+    *before, last = program.ops
+    claims = [op for op in before if type(op) is Allocate]
+    kept = [op for op in before if type(op) not in (Allocate, Free, Reset)]
+    used = {handle for op in (*kept, last) for handle in handles_of(op)}
+    joined: dict[int, Allocate] = {}
+    names: dict[Handle, Handle] = {}
+    for claim in claims:
+        one = joined.setdefault(claim.group, replace(claim, blocks=()))
+        new = [b for n, b in enumerate(claim.blocks) if Handle(claim.id, n) in used]
+        blocks = tuple(dict.fromkeys((*one.blocks, *new)))
+        joined[claim.group] = replace(one, blocks=blocks)
+        for nth, block in enumerate(claim.blocks):
+            if block in blocks:
+                names[Handle(claim.id, nth)] = Handle(one.id, blocks.index(block))
+    first = [claim for claim in joined.values() if claim.blocks]
+    ops = (*first, *(_renamed(op, names) for op in (*kept, last)))
+    return program._replace(ops=ops)
+
+
+def regrouped(program: Program) -> Iterator[Program]:
+    """All that one group does, done by an earlier group."""
+    for old in range(1, len(program.geometry.groups)):
+        for new in range(old):
+            ops = tuple(_of_group(op, old, new) for op in program.ops)
+            yield program._replace(ops=ops)
+
+
+def compacted(program: Program) -> Program:
+    """Blocks and host slots renamed to 0, 1, ... in the order of first use; tags all 0."""
+    blocks: dict[int, int] = {}
+    slots: dict[int, int] = {}
+
+    def block(name: int) -> int:
+        return blocks.setdefault(name, len(blocks))
+
+    def slot(name: int) -> int:
+        return slots.setdefault(name, len(slots))
+
+    ops: list[Op] = []
+    for op in program.ops:
+        match op:
+            case Allocate():
+                op = replace(op, blocks=tuple(map(block, op.blocks)))
+            case WriteTokens():
+                op = replace(op, tag=0)
+            case Evict():
+                op = replace(op, host_slots=tuple(map(slot, op.host_slots)))
+            case Offload() | Restore():
+                op = replace(op, jobs=tuple(_moved(job, slot) for job in op.jobs))
+        ops.append(op)
+    return program._replace(ops=tuple(ops))
+
+
+def handles_of(op: Op) -> set[Handle]:
+    """All handles that an op names."""
+    found: set[Handle] = set()
+
+    def note(block: Block) -> Block:
+        if isinstance(block, Handle):
+            found.add(block)
+        return block
+
+    map_blocks(op, note)
+    return found
+
+
+def _of_group(op: Op, old: int, new: int) -> Op:
+    match op:
+        case Offload() | Restore():
+            jobs = (job._replace(group=new) if job.group == old else job for job in op.jobs)
+            return replace(op, jobs=tuple(jobs))
+        case Evict() | Reset():
+            return op
+    return replace(op, group=new) if op.group == old else op
+
+
+def _moved(job: Job, slot: Callable[[int], int]) -> Job:
+    moves = (Move(move.block, slot(move.host_slot), move.part) for move in job.moves)
+    return Job(job.group, tuple(moves))
+
+
+def _places(op: Offload | Restore) -> set[tuple[int, int]]:
+    return {(move.host_slot, move.part) for job in op.jobs for move in job.moves}
+
+
+def _renamed(op: Op, names: dict[Handle, Handle]) -> Op:
+    return map_blocks(op, lambda b: names.get(b, b) if isinstance(b, Handle) else b)
