@@ -103,21 +103,16 @@ def fuzz_command(
 
     console = Output()
     directory = _make_directory(artifacts, seed)
-    console.say(
-        f"kvexact fuzz: target {target.name}, {chooser}, seed {seed}, files in "
-        f"{os.path.relpath(directory)}",
-        soft_wrap=True,
-        markup=False,
-    )
 
     def report(finding: Finding, failed_runs: int | None) -> None:
         saved = save(finding, target, directory, failed_runs)
-        text = "\n".join(["", *block(finding, saved.command)])
-        console.say(text)
+        console.say("\n".join(["", *block(finding, saved.command)]))
 
     tally = Tally({name: Counts() for name in names})
     source = Workers(Task(target.name, names, seed, chooser), workers, directory)
     try:
+        place = os.path.relpath(directory)
+        console.say(f"kvexact fuzz: target {target.name}, {chooser}, seed {seed}, files in {place}")
         with Progress(console) as progress:
             soak = Soak(tally, source, report, progress.show, max_ops, max_time, first)
             whole = soak.run()

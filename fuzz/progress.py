@@ -95,7 +95,8 @@ def print_summary(console: Output, tally: Tally) -> None:
     for name, text in lines:
         console.say(f"{name:11}{text}")
     for signature, number in tally.failures.most_common():
-        text = f"failed {number:,} times: {signature}"
+        often = "once" if number == 1 else f"{number:,} times"
+        text = f"failed {often}: {signature}"
         console.say(text, style="red")
     for text in tally.complaints():
         line = f"proves less than it claims: {text}"
