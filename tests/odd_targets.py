@@ -1,0 +1,76 @@
+"""Targets that misbehave on purpose, for tests of what stands around a target."""
+
+import os
+import signal
+import sys
+from typing import ClassVar
+
+from kvexact.impl.engine.engine import CpuEngine
+from kvexact.impl.target import DeviceLost, Facts, Rows, Unavailable
+from kvexact.refmodel.ops import CopyBlocks, Op, Restore
+from kvexact.refmodel.spec import Geometry, Refused
+
+
+class Sound(CpuEngine):
+    families = ("one_group",)
+
+
+class Killed(Sound):
+    """The process dies at the first restore."""
+
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        if type(op) is Restore:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().apply(op, rows)
+
+
+class Lost(Sound):
+    """The device is lost at the first copy."""
+
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        if type(op) is CopyBlocks:
+            raise DeviceLost("made up")
+        return super().apply(op, rows)
+
+
+class Flaky(Sound):
+    """Every other instance raises at a copy."""
+
+    made: ClassVar[int] = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        Flaky.made += 1
+        self.bad = Flaky.made % 2 == 0
+
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        if type(op) is CopyBlocks and self.bad:
+            raise RuntimeError("now and then")
+        return super().apply(op, rows)
+
+
+class NoCopies(Sound):
+    op_kinds = Sound.op_kinds - {"copy_blocks"}
+
+
+class Declines(Sound):
+    may_refuse = frozenset({"unsupported"})
+
+    def plan(self, geometry: Geometry) -> Facts:
+        raise Refused("unsupported", "no geometry at all")
+
+    def open(self, geometry: Geometry) -> Facts:
+        return self.plan(geometry)
+
+
+class Away(Sound):
+    @classmethod
+    def check_available(cls) -> None:
+        raise Unavailable("no such device; plug it in")
+
+
+class Exits(Sound):
+    """The process ends before any geometry is opened."""
+
+    def __init__(self) -> None:
+        sys.exit(3)
