@@ -1,8 +1,5 @@
 """``kvexact targets``, and how the other commands find a target."""
 
-import sys
-from pathlib import Path
-
 import click
 
 from kvexact.fuzz.cli import BadInput
@@ -31,9 +28,6 @@ def named_target(name: str) -> NamedTarget:
     Raises:
         BadInput: there is none.
     """
-    here = str(Path.cwd())
-    if ":" in name and here not in sys.path:
-        sys.path.append(here)
     try:
         return find_target(name)
     except UnknownTarget as error:

@@ -1,8 +1,10 @@
 """Targets by name: of the entry point group ``kvexact.targets``, or ``module:Class``."""
 
+import sys
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 
 from kvexact.impl.target import Target, Unavailable
 
@@ -35,6 +37,8 @@ def registered_names() -> list[str]:
 def find_target(name: str) -> NamedTarget:
     """The target of a registered name or of ``module:Class``; it may still be unavailable.
 
+    Modules are also looked for in the current directory, after all other places.
+
     Raises:
         UnknownTarget: nothing of that name.
     """
@@ -47,6 +51,8 @@ def find_target(name: str) -> NamedTarget:
                 f"or module:Class"
             )
         place = known[name]
+    elif (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
     module_name, _, class_name = place.partition(":")
     try:
         found: object = import_module(module_name)

@@ -190,7 +190,7 @@ def _check_ids(ops: Sequence[Op]) -> None:
         if op.id in seen:
             raise TraceError(f"op id {op.id} stands twice; give every op an id of its own")
         if not 0 <= op.id <= _ID_MAX:
-            raise TraceError(f"op id {str(op.id):.40} is out of range; number ops from 0")
+            raise TraceError(f"op id {op.id!s:.40} is out of range; number ops from 0")
         seen.add(op.id)
 
 
