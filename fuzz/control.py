@@ -112,8 +112,14 @@ class _ContentByte(_After):
         pool[place.stop - 1] ^= 1
 
 
-class _ContentByteAndFreePadding(_ContentByte):
+class _NeighbourByteBesideFreePadding(_After):
+    kind = WriteTokens
     free = (FreeBytes("write_tokens", "page_padding", "to see that no more than that is free"),)
+
+    def spoil(self) -> None:
+        place, pool = self.content()
+        pool[place.start - 1] ^= 1
+        pool[place.stop] ^= 1
 
 
 class _ShiftedContent(_After):
@@ -211,7 +217,7 @@ class _ImpossibleGeometryAccepted(Copy):
 
 _SPOILT: dict[type[Copy], str] = {
     _ContentByte: "mismatch",
-    _ContentByteAndFreePadding: "mismatch",
+    _NeighbourByteBesideFreePadding: "mismatch",
     _ShiftedContent: "mismatch",
     _PaddingByte: "mismatch",
     _TailByte: "mismatch",

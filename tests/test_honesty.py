@@ -1,0 +1,344 @@
+"""Sabotage of the harness turns a run red, each kind of it.
+
+Each test spoils one thing in the harness and then does what the fuzz tests do: the check of the
+harness itself, items of a few families, and the question whether they proved anything.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kvexact.fuzz import control, counts, families, finding, reduce, run, steps
+from kvexact.fuzz.choose import Chooser
+from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.edits import Program
+from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.items import families_of
+from kvexact.fuzz.machine import failures
+from kvexact.fuzz.reduce import failure_of
+from kvexact.fuzz.summary import complaints, merge
+from kvexact.fuzz.targets import NamedTarget
+from kvexact.impl.engine.engine import CpuEngine
+from kvexact.impl.faults import FAULTS
+from kvexact.impl.target import Area, Bytes, Facts, FreeBytes, Rows, Target
+from kvexact.refmodel import cache
+from kvexact.refmodel.content import slot_rows
+from kvexact.refmodel.ops import Offload, Op, Read, Reset, Restore
+from kvexact.refmodel.spec import Geometry, Refused
+
+SOUGHT = ("padded", "chunked", "planning")
+EXAMPLES = 27
+
+
+def red(target: type[Target] = CpuEngine, names: tuple[str, ...] = SOUGHT) -> list[str]:
+    """Why a run is red; empty: it is green."""
+    blind = control.missed()
+    if blind:
+        return blind
+    parts = []
+    for family in families_of(target):
+        if family.name in names:
+            found = Counts()
+            for _, wrong in failures(target(), family, 1, EXAMPLES, found):
+                return [f"failure: {wrong.text}"]
+            parts.append(("it", family.name, found))
+    return complaints(merge(parts), [NamedTarget("it", target)])
+
+
+def test_without_sabotage_it_is_green() -> None:
+    assert red() == []
+
+
+Sabotage = Callable[[pytest.MonkeyPatch], None]
+SABOTAGES: dict[str, tuple[Sabotage, str]] = {}
+
+
+def sabotage(expected: str) -> Callable[[Sabotage], Sabotage]:
+    def register(spoil: Sabotage) -> Sabotage:
+        SABOTAGES[spoil.__name__] = spoil, expected
+        return spoil
+
+    return register
+
+
+# Comparing.
+
+
+@sabotage("PaddingByte: nothing seen")
+def compare_returns_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run.Run, "_compare_areas", lambda self, op: None)
+
+
+@sabotage("PaddingByte: nothing seen")
+def all_bytes_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "same_bytes", lambda one, other: True)
+
+
+@sabotage("TailByte: nothing seen")
+def the_last_bytes_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    same = run.same_bytes
+    monkeypatch.setattr(run, "same_bytes", lambda one, other: same(one[:-8], other[:-8]))
+
+
+@sabotage("HostByte: nothing seen")
+def only_the_pool_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    compare = run.Run._compare_areas
+
+    def pool_only(self: run.Run, op: Op | None) -> None:
+        declared = type(self.target).declared
+        type(self.target).declared = frozenset[Area]({"pool"})
+        try:
+            compare(self, op)
+        finally:
+            type(self.target).declared = declared
+
+    monkeypatch.setattr(run.Run, "_compare_areas", pool_only)
+
+
+@sabotage("ContentByte: nothing seen")
+def the_model_is_fed_from_the_targets_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    compare = run.Run._compare_areas
+
+    def feed(self: run.Run, op: Op | None) -> None:
+        for area in self.target.declared:
+            self.model.areas[area][:] = self.target.view(area)
+        compare(self, op)
+
+    monkeypatch.setattr(run.Run, "_compare_areas", feed)
+
+
+@sabotage("IllegalOpChangesByte: nothing seen")
+def nothing_is_compared_after_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    compare = run.Run._compare_areas
+
+    def legal_only(self: run.Run, op: Op | None) -> None:
+        if op is None or self.model.refusal(op) is None:
+            compare(self, op)
+
+    monkeypatch.setattr(run.Run, "_compare_areas", legal_only)
+
+
+@sabotage("NeighbourByteBesideFreePadding: nothing seen")
+def everything_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "page_padding", lambda plan, op: np.arange(plan.physical_bytes))
+
+
+@sabotage("ReadByte: nothing seen")
+def rows_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run.Run, "_compare_rows", lambda self, op, effect, read: None)
+
+
+@sabotage("Fact: nothing seen")
+def facts_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run.Run, "_compare_facts", lambda self, expected: None)
+
+
+@sabotage("GeometryRefused: ")
+def verdicts_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run.Run, "_compare_verdicts", lambda self, predicted, refused: None)
+
+
+@sabotage("IllegalOpAccepted: nothing seen")
+def refusals_of_ops_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    def apply(self: run.Run, op: Op, rows: Rows | None, predicted: str | None) -> Rows | None:
+        try:
+            return self.target.apply(op, rows)
+        except Refused:
+            return None
+
+    monkeypatch.setattr(run.Run, "_apply", apply)
+
+
+# What is there to compare.
+
+
+@sabotage("UnwrittenBytesZeroed: nothing seen")
+def poison_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "poison", lambda area, size: np.zeros(size, np.uint8))
+
+
+@sabotage("ShiftedContent: nothing seen")
+def payload_is_constant(monkeypatch: pytest.MonkeyPatch) -> None:
+    def constant(tag: int, group: int, slots: np.ndarray, row_bytes: int) -> Bytes:
+        return np.full((len(slots), row_bytes), tag + 1, np.uint8)
+
+    monkeypatch.setattr(cache, "slot_rows", constant)
+
+
+@sabotage("RestoreLost: nothing seen")
+def every_write_has_the_same_payload(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "slot_rows", lambda tag, *rest: slot_rows(0, *rest))
+
+
+# What is drawn.
+
+
+@sabotage("restored bytes that had changed")
+def restore_is_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps.Steps, "_restore", lambda self, c, op_id, illegal: Reset(op_id))
+
+
+@sabotage("no restore acted")
+def restore_has_no_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = {kind: n for kind, n in families.WEIGHTS.items() if kind != "restore"}
+    for name in SOUGHT[:2]:
+        monkeypatch.setitem(FAMILIES, name, replace(FAMILIES[name], weights=weights))
+    monkeypatch.setattr(counts, "_OPS_LEAST", 500)
+    monkeypatch.setattr(counts, "RESTORING_LEAST", 0)
+
+
+@sabotage("restored bytes that had changed")
+def the_destination_is_right_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every restore follows an offload of the same blocks."""
+    offload = steps.Steps._offload
+    last: list[Op] = []
+
+    def keep(self: steps.Steps, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
+        last[:] = [offload(self, chooser, op_id, illegal=False)]
+        return last[0]
+
+    def give_back(self: steps.Steps, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
+        jobs = [op.jobs for op in last if isinstance(op, Offload)]
+        return Restore(op_id, jobs[0]) if jobs else Read(op_id, 0, ())
+
+    def draw(self: steps.Steps, chooser: Chooser, op_id: int) -> Op:
+        """One op in three restores, right after an offload."""
+        kinds = (allocate, keep, give_back)
+        return kinds[op_id % 3](self, chooser, op_id, illegal=False)
+
+    allocate = steps.Steps._allocate
+    monkeypatch.setattr(steps.Steps, "draw", draw)
+
+
+@sabotage("ops acted, fewer than")
+def all_ops_have_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps.Steps, "draw", lambda self, chooser, op_id: Read(op_id, 0, ()))
+
+
+@sabotage("ops acted, fewer than")
+def nearly_all_ops_are_illegal(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = steps.Mix.draw
+    monkeypatch.setattr(steps.Mix, "draw", lambda *args: replace(draw(*args), illegal_percent=95))
+
+
+@sabotage("what ops do: ")
+def all_ops_count_as_no_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run.Run, "_step", lambda self, op, kind: "no-op")
+
+
+@sabotage("geometries were refused")
+def only_good_geometries_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = FAMILIES["batch"].draw
+    planned = replace(FAMILIES["planning"], draw=lambda chooser: _dense(good(chooser)))
+    monkeypatch.setitem(FAMILIES, "planning", planned)
+
+
+def _dense(geometry: Geometry) -> Geometry:
+    sets = tuple(replace(s, cell_format="fp8") for s in geometry.groups[0].layer_sets)
+    return replace(geometry, groups=(replace(geometry.groups[0], layer_sets=sets),))
+
+
+# What a target says.
+
+
+class SaysNothing(CpuEngine):
+    def open(self, geometry: Geometry) -> Facts:
+        super().open(geometry)
+        return {}
+
+    def plan(self, geometry: Geometry) -> Facts:
+        super().plan(geometry)
+        return {}
+
+
+class RefusesEverything(CpuEngine):
+    geometry_refusals = frozenset[str]()
+    may_refuse = frozenset({"unsupported"})
+
+    def open(self, geometry: Geometry) -> Facts:
+        raise Refused("unsupported", f"nothing is, least of all {geometry}")
+
+
+class KeepsTheModelsBuffer(CpuEngine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded: dict[Area, Bytes] = {}
+
+    def load(self, area: Area, data: Bytes) -> None:
+        super().load(area, data)
+        self.loaded[area] = data
+
+    def view(self, area: Area) -> Bytes:
+        return self.loaded.get(area, super().view(area))
+
+    def close(self) -> None:
+        self.loaded.clear()
+        super().close()
+
+
+class DoesNothing(CpuEngine):
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        return None
+
+
+class PromisesNothing(CpuEngine):
+    """It declares no area, so that no byte is compared."""
+
+    declared = frozenset[Area]()
+    op_kinds = CpuEngine.op_kinds - {"read"}
+
+
+class ExcusesItself(CpuEngine):
+    """The paddings that it declares free are no excuse for content."""
+
+    free = tuple(
+        FreeBytes(kind, what, "laziness")
+        for kind in ("write_tokens", "zero", "copy_blocks", "restore", "offload")
+        for what in ("page_padding", "host_padding")
+    )
+
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        return None if type(op) is Restore else super().apply(op, rows)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (SaysNothing, "no fact was compared"),
+        (RefusesEverything, "the target declined"),
+        (KeepsTheModelsBuffer, "the very memory that load was given"),
+        (DoesNothing, "failure: "),
+        (PromisesNothing, "no byte was compared"),
+        (ExcusesItself, "failure: "),
+    ],
+)
+def test_a_target_that_dodges_turns_a_run_red(target: type[Target], expected: str) -> None:
+    why = red(target, SOUGHT[:2])
+    assert [line for line in why if expected in line], why
+
+
+# Reducing.
+
+
+def test_a_reducer_that_takes_any_failure_for_the_same_saves_one_that_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the reducer claims, what is saved was seen to fail with the reported signature."""
+    make_target, family = FAULTS["restore_from_chunk_start"].target, FAMILIES["chunked"]
+    failed_run, wrong = next(failures(make_target(), family, 1, 90, Counts()))
+    monkeypatch.setattr(reduce.Reducer, "_fails", lambda self, program: True)
+    found = finding.find(make_target, "it", "chunked", failed_run, wrong)
+    again = failure_of(make_target(), Program(found.trace.geometry, found.trace.ops))
+    assert again is not None
+    assert tuple(again[1].signature) == found.failure.signature == found.trace.signature
+    assert found.trace.ops == tuple(failed_run.done)
+
+
+@pytest.mark.parametrize("name", SABOTAGES)
+def test_sabotage_turns_a_run_red(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil, expected = SABOTAGES[name]
+    spoil(monkeypatch)
+    why = red()
+    assert [line for line in why if expected in line], why
