@@ -67,7 +67,7 @@ class ExampleCache(Target):
     geometry_refusals = frozenset[str]()
     may_refuse = frozenset({"unsupported"})
     declared = frozenset[Area]({"pool"})
-    families = ("one_group", "padded", "batch")
+    families: ClassVar[tuple[str, ...] | None] = ("one_group", "padded", "batch")
     offloaded: ClassVar[tuple[str, ...]] = ("k", "k_scale", "v", "v_scale")
 
     def plan(self, geometry: Geometry) -> Facts:
