@@ -227,7 +227,7 @@ class _Reporter:
             found = recovered(self._session.directory, worker, targets(self._config))
             if found is not None:
                 self._session.findings.append(found)
-                report.longrepr = f"{report.longrepr}\n{found['block'][1]}"
+                report.longrepr = f"{report.longrepr}\n{found['message']}"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

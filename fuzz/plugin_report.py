@@ -76,6 +76,7 @@ def told(finding: Finding, saved: Saved) -> Part:
         "signature": list(finding.failure.signature),
         "ops": len(finding.trace.ops),
         "trace": str(saved.trace),
+        "message": f"{finding.failure.signature}: {finding.failure.lines[0]}",
         "block": block(finding, saved.command),
     }
 

@@ -12,11 +12,11 @@ from kvexact.fuzz import plugin
 from kvexact.fuzz.artefacts import save
 from kvexact.fuzz.control import missed
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.failure import Failure, explain_failure
+from kvexact.fuzz.failure import explain_failure
 from kvexact.fuzz.finding import find
 from kvexact.fuzz.items import Item, items_of
 from kvexact.fuzz.machine import failures
-from kvexact.fuzz.plugin_report import told
+from kvexact.fuzz.plugin_report import Part, told
 from kvexact.fuzz.targets import NamedTarget, why_unavailable
 
 Record = Callable[[str, object], None]
@@ -45,23 +45,21 @@ def test_fuzz(
     journal = plugin.journal(pytestconfig)
     journal.target = target.name
     examples = pytestconfig.option.kv_examples or plugin.profile(pytestconfig).examples
-    found: dict[tuple[str, ...], Failure] = {}
+    found: dict[tuple[str, ...], Part] = {}
     for run, wrong in failures(
         target.target_type(), family, item.seed, examples, counts, journal=journal
     ):
-        failure = explain_failure(run, wrong)
-        key = (target.name, *failure.signature)
-        found.setdefault(key, failure)
+        key = (target.name, *explain_failure(run, wrong).signature)
         if key not in session.known:
             finding = find(target.target_type, target.name, family.name, run, wrong)
             saved = save(finding, target, plugin.directory(pytestconfig))
             session.known[key] = told(finding, saved)
+        found[key] = session.known[key]
         if wrong.outcome == "device_lost":
             break
-    part = {"target": target.name, "family": family.name, "counts": counts.to_json()}
+    did = {"target": target.name, "family": family.name, "counts": counts.to_json()}
     record_property("kvexact_seed", item.seed)
-    record_property("kvexact_counts", json.dumps(part))
+    record_property("kvexact_counts", json.dumps(did))
     if found:
-        record_property("kvexact_findings", json.dumps([session.known[key] for key in found]))
-        messages = [f"{failure.signature}: {failure.lines[0]}" for failure in found.values()]
-        pytest.fail("\n".join(messages), pytrace=False)
+        record_property("kvexact_findings", json.dumps(list(found.values())))
+        pytest.fail("\n".join(part["message"] for part in found.values()), pytrace=False)
