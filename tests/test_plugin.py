@@ -1,0 +1,234 @@
+"""The pytest plugin, in processes of its own: what it says, saves and exits with."""
+
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from kvexact.fuzz import plugin
+from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.items import PROFILES
+from kvexact.fuzz.plugin_report import distinct
+from kvexact.fuzz.summary import merge, summary
+
+pytest_plugins = ["pytester"]
+
+FUZZ = ("--pyargs", "kvexact.fuzz", "-p", "no:cacheprovider")
+QUICK = (*FUZZ, "--kv-profile", "quick", "--kv-examples", "9")
+BUG = "kvexact.impl.adapters.example:ExampleCacheWithBug"
+
+TARGETS = """
+import os
+import signal
+
+from kvexact import Unavailable
+from kvexact.impl.adapters.example import ExampleCache
+from kvexact.refmodel.ops import Restore
+
+
+class Away(ExampleCache):
+    @classmethod
+    def check_available(cls):
+        raise Unavailable("no such thing here: buy one")
+
+
+class Lost(ExampleCache):
+    families = ("one_group", "no_group")
+
+
+class Blind(ExampleCache):
+    declared = frozenset()
+    op_kinds = ExampleCache.op_kinds - {"read"}
+
+
+class Deadly(ExampleCache):
+    families = ("padded",)
+
+    def apply(self, op, rows):
+        if isinstance(op, Restore):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().apply(op, rows)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _targets(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytester.makepyfile(own=TARGETS)
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+
+
+def lines_with(result: pytest.RunResult, text: str) -> list[str]:
+    return [line for line in result.outlines if text in line]
+
+
+def test_silent_where_nothing_is_fuzzed(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_something_else(): pass")
+    for workers in ("0", "1"):
+        result = pytester.runpytest_subprocess("-n", workers, "-p", "no:cacheprovider")
+        result.assert_outcomes(passed=1)
+        assert all(line.startswith("plugins: ") for line in lines_with(result, "kvexact"))
+        assert result.errlines == []
+    assert not {"artifacts", ".hypothesis"} & {path.name for path in pytester.path.iterdir()}
+
+
+def test_header_and_summary(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_subprocess(*QUICK, "--kv-target", "example", "--kv-seed", "5")
+    assert result.ret == 0
+    result.stdout.re_match_lines(
+        [
+            r"kvexact \d.*: target example; profile quick, seed 5; hypothesis \d.*, torch \d.*",
+            r"=+ kvexact =+",
+            r"example: \d+ geometries of 3 families: \d+ accepted, \d+ unsent",
+            r"  op +acted +refused +no-op +bytes that had to change",
+            r"  restore +\d+ +0 +\d+ +[\d,]+",
+            r"  all +[\d,]+ +0 +\d+ +[\d,]+",
+            r"  [\d,]+ bytes and \d+ facts compared",
+            r"  features met: order ",
+            r"  never met: overlaid groups",
+            r"  facts never told: ",
+            r"=+ 3 passed in .*=+",
+        ]
+    )
+    assert not Path("artifacts").exists()
+
+
+def test_one_bug_is_one_block_whatever_the_number_of_workers(pytester: pytest.Pytester) -> None:
+    """Its last line shows the failure again, and JUnit has what a report needs."""
+    args = (*FUZZ, "--kv-examples", "9", "--kv-target", BUG, "--junitxml", "junit.xml")
+    result = pytester.runpytest_subprocess(*args, "-n", "2", "-k", "one_group or padded")
+    assert result.ret == 1
+    outcomes = result.parseoutcomes()
+    assert outcomes["failed"] >= 8
+    headings = [line for line in result.outlines if re.match(rf"{BUG}, \w+: mismatch / ", line)]
+    commands = [line for line in result.outlines if line.startswith("reproduce: ")]
+    assert headings
+    assert len(commands) == len(headings) == len({line.split(": ")[1] for line in headings})
+    assert lines_with(result, "  met by ")
+    # An item's own message is one line, and no traceback.
+    assert not lines_with(result, "Traceback")
+    assert not [line for line in result.outlines if re.search(r"test_fuzz\.py:\d", line)]
+
+    shown = subprocess.run(
+        shlex.split(commands[0].removeprefix("reproduce: ")),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert shown.returncode == 1, shown.stderr
+    signature = headings[0].split(": ")[1]
+    assert signature in shown.stdout
+
+    cases = ET.parse("junit.xml").iter("testcase")
+    found = [{p.get("name"): p.get("value") for p in case.iter("property")} for case in cases]
+    assert all("kvexact_seed" in properties for properties in found)
+    told = [json.loads(one["kvexact_findings"] or "") for one in found if "kvexact_findings" in one]
+    assert all(Path(finding["trace"]).exists() for one in told for finding in one)
+
+
+def test_worker_that_dies_leaves_its_trace(pytester: pytest.Pytester) -> None:
+    args = (*QUICK, "--kv-target", "own:Deadly", "-n", "1", "--max-worker-restart", "0")
+    result = pytester.runpytest_subprocess(*args)
+    assert result.ret == 1
+    result.stdout.re_match_lines(
+        [
+            r"own:Deadly, padded: died / restore / with its worker",
+            r"op \d+ restore: the process died \(with its worker\)",
+            r"reproduce: kvexact replay artifacts/.*\.json --target own:Deadly",
+        ]
+    )
+
+
+def test_targets_that_cannot_be(pytester: pytest.Pytester) -> None:
+    for name, text in {
+        "cpuu": "ERROR: target 'cpuu' is not registered; use one of cpu, cuda, example",
+        "own:Nothing": "ERROR: target 'own:Nothing' cannot be imported",
+        "own:Lost": "ERROR: family 'no_group' does not exist; use one_group, padded,",
+    }.items():
+        result = pytester.runpytest_subprocess(*QUICK, "--kv-target", name)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        assert [line[: len(text)] for line in result.errlines if line] == [text]
+
+
+def test_target_that_is_unavailable_fails_one_item(pytester: pytest.Pytester) -> None:
+    names = ("--kv-target", "own:Away", "--kv-target", "example")
+    result = pytester.runpytest_subprocess(*QUICK, *names)
+    assert result.ret == 1
+    result.assert_outcomes(failed=1, passed=3)
+    result.stdout.fnmatch_lines(["own:Away: no such thing here: buy one"])
+
+
+def test_without_a_compiler_the_example_is_fuzzed(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    result = pytester.runpytest_subprocess(*QUICK, "-n", "2")
+    assert result.ret == 1
+    result.assert_outcomes(failed=1, passed=3)
+    result.stdout.fnmatch_lines(["cpu: CXX='no-such-compiler' is not on PATH: install one *"])
+
+
+def test_run_that_proves_nothing_fails(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_subprocess(*QUICK, "-n", "1", "--kv-target", "own:Blind")
+    assert result.ret == 1
+    result.assert_outcomes(passed=3)
+    expected = "proves less than it claims: own:Blind, padded: no byte was compared"
+    result.stdout.fnmatch_lines([expected])
+
+
+def test_blind_harness_fails_every_item(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        "from kvexact.fuzz import run\n\nrun.same_bytes = lambda one, other: True\n"
+    )
+    result = pytester.runpytest_subprocess(*QUICK, "--kv-target", "example", "--confcutdir", ".")
+    if result.parseoutcomes().get("passed"):
+        pytest.fail("\n".join(result.outlines))
+    result.assert_outcomes(failed=3)
+
+
+@pytest.mark.parametrize("args", [("--kv-examples", "0"), ("--kv-profile", "long")])
+def test_values_that_cannot_be(pytester: pytest.Pytester, args: tuple[str, str]) -> None:
+    result = pytester.runpytest_subprocess(*FUZZ, *args)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert args[0] in result.stderr.str()
+
+
+def test_nightly_draws_its_seed_and_says_so(pytester: pytest.Pytester) -> None:
+    seeds = set()
+    for _ in range(2):
+        args = (*FUZZ, "--kv-profile", "nightly", "--kv-target", "example", "--collect-only")
+        result = pytester.runpytest_subprocess(*args)
+        seeds.add(re.search(r"profile nightly, seed (\d+)", result.stdout.str()).group(1))  # type: ignore[union-attr]
+    assert len(seeds - {"0"}) == 2
+
+
+def test_profiles_are_those_of_the_option() -> None:
+    assert set(plugin._PROFILES) == set(PROFILES)
+
+
+def test_distinct_shows_the_shortest_of_each_signature() -> None:
+    def finding(target: str, signature: str, ops: int) -> dict[str, object]:
+        block = [f"{target} {ops}", "reproduce: it"]
+        return {
+            "target": target,
+            "signature": [signature],
+            "ops": ops,
+            "trace": str(ops),
+            "block": block,
+        }
+
+    found = [finding("a", "x", 5), finding("a", "x", 3), finding("b", "x", 9), finding("a", "y", 1)]
+    assert distinct(found) == [
+        ["a 3", "  met by 2 items", "reproduce: it"],
+        ["b 9", "reproduce: it"],
+        ["a 1", "reproduce: it"],
+    ]
+
+
+def test_summary_of_nothing() -> None:
+    lines = summary(merge([("cpu", "planning", Counts())]))
+    assert lines[0] == "cpu: 0 geometries of 1 family: none"
+    assert max(map(len, lines)) <= 100
