@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from kvexact.fuzz.dimensions import Draft, GroupDraft, LayerSetDraft, build, draft_of
 from kvexact.fuzz.edits import (
+    Path,
     Program,
     below,
     edits,
@@ -17,7 +18,14 @@ from kvexact.fuzz.edits import (
     without_ops,
 )
 from kvexact.fuzz.failure import Failure, Signature, explain_failure
-from kvexact.fuzz.rewrites import compacted, gathered, needed, regrouped
+from kvexact.fuzz.rewrites import (
+    few_blocks,
+    gathered,
+    needed,
+    offloaded_at_once,
+    plain_names,
+    regrouped,
+)
 from kvexact.fuzz.run import Run, execute
 from kvexact.impl.target import Target
 from kvexact.refmodel.ops import KIND_OF, Allocate
@@ -57,7 +65,7 @@ class Reducer:
             self._first_values()
             self._drop_elements()
             self._keep_first(regrouped(self.program))
-            self._rewrite(gathered, compacted)
+            self._rewrite(gathered, offloaded_at_once, few_blocks, plain_names)
             self._lower_numbers()
             self._simplify_geometry()
             if self.program == before or self.executions >= self.budget:
@@ -88,14 +96,11 @@ class Reducer:
         return any(self._keep(program) for program in programs)
 
     def _is_void(self, program: Program) -> bool:
-        """Whether it plainly cannot fail like this, or only as a shorter program does.
+        """Whether it plainly cannot fail like this.
 
-        That is where no op of the signature's kind is left, where the model refuses the geometry
-        that ops need, and where an allocation names a block twice, so that it claims nothing.
+        That is where no op of the signature's kind is left, and where the model refuses the
+        geometry that ops need.
         """
-        for op in program.ops[:-1]:
-            if type(op) is Allocate and len(set(op.blocks)) < len(op.blocks):
-                return True
         if self.signature.op == "open":
             return False
         if all(KIND_OF[type(op)] != self.signature.op for op in program.ops):
@@ -137,9 +142,17 @@ class Reducer:
             if path == ("tokens",) and self._keep(with_number(self.program, op_index, path, None)):
                 return self._lower_numbers()
             self._keep_first(
-                with_number(self.program, op_index, path, lower) for lower in below(value)
+                with_number(self.program, op_index, path, lower)
+                for lower in below(value)
+                if not self._claims_twice(op_index, path, lower)
             )
         return None
+
+    def _claims_twice(self, op_index: int, path: Path, lower: int) -> bool:
+        """Whether an allocation would come to nothing: dropping it is another edit."""
+        op = self.program.ops[op_index]
+        is_last = op_index == len(self.program.ops) - 1
+        return type(op) is Allocate and path[0] == "blocks" and lower in op.blocks and not is_last
 
     def _first_values(self) -> None:
         """Many dimensions at their first values at once."""

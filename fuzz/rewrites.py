@@ -7,6 +7,7 @@ execution tells.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from kvexact.fuzz.dimensions import VALUES
 from kvexact.fuzz.edits import Program
 from kvexact.refmodel.ops import (
     Allocate,
@@ -68,13 +69,38 @@ def regrouped(program: Program) -> Iterator[Program]:
             yield program._replace(ops=ops)
 
 
-def compacted(program: Program) -> Program:
-    """Blocks and host slots renamed to 0, 1, ... in the order of first use; tags all 0."""
-    blocks: dict[int, int] = {}
-    slots: dict[int, int] = {}
+def offloaded_at_once(program: Program) -> Program:
+    """One offload, at the first one's place, of all that offloads bring."""
+    *before, last = program.ops
+    offloads = [op for op in before if type(op) is Offload]
+    if len(offloads) < 2:
+        return program
+    jobs = tuple(job for op in offloads for job in op.jobs)
+    ops = [replace(op, jobs=jobs) if op is offloads[0] else op for op in before]
+    kept = [op for op in ops if type(op) is not Offload or op.jobs == jobs]
+    return program._replace(ops=(*kept, last))
 
-    def block(name: int) -> int:
-        return blocks.setdefault(name, len(blocks))
+
+def few_blocks(program: Program) -> Program:
+    """Hardly more blocks than ops name, in the same order; what lay behind the end still does."""
+    count = program.geometry.blocks
+    named = {block for op in program.ops for block in _ids(op)}
+    inside = sorted(block for block in named if 0 <= block < count)
+    new = {block: rank for rank, block in enumerate(inside)}
+    enough = (fewer for fewer in VALUES["blocks"] if len(inside) <= fewer < count)
+    shift = count - next(enough, count)
+    new |= {block: block - shift for block in named if block >= count}
+
+    def rename(block: Block) -> Block:
+        return new.get(block, block) if isinstance(block, int) else block
+
+    ops = tuple(_with_blocks(op, rename) for op in program.ops)
+    return Program(replace(program.geometry, blocks=count - shift), ops)
+
+
+def plain_names(program: Program) -> Program:
+    """Host slots renamed to 0, 1, ... in the order of first use; tags all 0."""
+    slots: dict[int, int] = {}
 
     def slot(name: int) -> int:
         return slots.setdefault(name, len(slots))
@@ -82,8 +108,6 @@ def compacted(program: Program) -> Program:
     ops: list[Op] = []
     for op in program.ops:
         match op:
-            case Allocate():
-                op = replace(op, blocks=tuple(map(block, op.blocks)))
             case WriteTokens():
                 op = replace(op, tag=0)
             case Evict():
@@ -124,6 +148,27 @@ def _moved(job: Job, slot: Callable[[int], int]) -> Job:
 
 def _places(op: Offload | Restore) -> set[tuple[int, int]]:
     return {(move.host_slot, move.part) for job in op.jobs for move in job.moves}
+
+
+def _ids(op: Op) -> list[int]:
+    """Blocks that an op names by their ids."""
+    found: list[int] = []
+
+    def note(block: Block) -> Block:
+        if isinstance(block, int):
+            found.append(block)
+        return block
+
+    _with_blocks(op, note)
+    return found
+
+
+def _with_blocks(op: Op, rename: Callable[[Block], Block]) -> Op:
+    """The same op with all its blocks renamed, those that an `Allocate` claims, too."""
+    if type(op) is not Allocate:
+        return map_blocks(op, rename)
+    blocks = [block for block in map(rename, op.blocks) if isinstance(block, int)]
+    return replace(op, blocks=tuple(blocks))
 
 
 def _renamed(op: Op, names: dict[Handle, Handle]) -> Op:

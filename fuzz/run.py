@@ -28,6 +28,7 @@ from kvexact.refmodel.ops import (
     Allocate,
     Dangling,
     Free,
+    Offload,
     Op,
     Read,
     Reset,
@@ -313,6 +314,8 @@ class Run:
             case Free(group=group, blocks=blocks):
                 for block in blocks:
                     self.names.gave_back(group, block_id(block))
+            case Offload():
+                self.names.filled(op)
             case Reset():
                 self.names.reset()
 

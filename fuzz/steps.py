@@ -32,7 +32,7 @@ from kvexact.refmodel.ops import (
 _NO_BLOCKS = (-1, 2**31)
 _KEPT = frozenset({"allocate", "write_tokens", "offload", "restore"})
 _DROPPED_PERCENT = 30
-_FREED_REMEMBERED = 16
+_REMEMBERED = 16
 
 
 @dataclass(slots=True)
@@ -42,10 +42,12 @@ class Names:
     Attributes:
         live: per group, the owned blocks' handles in the order of allocation.
         freed: handles of blocks that were given back, the latest last.
+        stored: (host slot, part) that offloads filled, the latest last.
     """
 
     live: list[dict[int, Handle]]
     freed: list[Handle] = field(default_factory=list)
+    stored: list[tuple[int, int]] = field(default_factory=list)
 
     def allocated(self, op: Allocate) -> None:
         for nth, block in enumerate(op.blocks):
@@ -53,13 +55,17 @@ class Names:
 
     def gave_back(self, group: int, block: int) -> None:
         self.freed.append(self.live[group].pop(block))
-        del self.freed[:-_FREED_REMEMBERED]
+        del self.freed[:-_REMEMBERED]
+
+    def filled(self, op: Offload) -> None:
+        self.stored += [(move.host_slot, move.part) for job in op.jobs for move in job.moves]
+        del self.stored[:-_REMEMBERED]
 
     def reset(self) -> None:
         for of_group in self.live:
             self.freed += of_group.values()
             of_group.clear()
-        del self.freed[:-_FREED_REMEMBERED]
+        del self.freed[:-_REMEMBERED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +219,9 @@ class Steps:
     def _offload(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
         jobs = []
         taken: set[int] = set()
-        bad_job = chooser.below(2) if illegal else -1
-        for nth in range(1 + weighted(chooser, (7, 3))):
+        job_count = 1 + weighted(chooser, (7, 3))
+        bad_job = chooser.below(job_count) if illegal else -1
+        for nth in range(job_count):
             group = self._group(chooser)
             count = self._moves_wanted(chooser, group)
             blocks = self._blocks(chooser, group, count, bad=nth == bad_job)
@@ -256,8 +263,9 @@ class Steps:
     def _restore(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
         jobs = []
         used: set[Block] = set()
-        bad_job = chooser.below(2) if illegal else -1
-        for nth in range(1 + weighted(chooser, (7, 3))):
+        job_count = 1 + weighted(chooser, (7, 3))
+        bad_job = chooser.below(job_count) if illegal else -1
+        for nth in range(job_count):
             group = self._restorable_group(chooser)
             held = [
                 (slot, part)
@@ -278,21 +286,29 @@ class Steps:
     def _bad_restore(self, chooser: Chooser, group: int, moves: list[Move]) -> Move:
         """Into a block that is not the group's, or from a place that holds nothing of it."""
         place = moves[0][1:] if moves else (0, 0)
-        if chance(chooser, 40):
+        if chance(chooser, 30):
             return Move(self._bad_block(chooser, group), *place)
         used = {move.block for move in moves}
         owned = [block for block in self._names.live[group].values() if block not in used]
         block = pick(chooser, owned) if owned else self._bad_block(chooser, group)
-        if chance(chooser, 30):
+        if chance(chooser, 20):
             return self._bad_place(chooser, Move(block, *place))
+        return Move(block, *self._absent_place(chooser, group))
+
+    def _absent_place(self, chooser: Chooser, group: int) -> tuple[int, int]:
+        """Where nothing of a group is: it may have been, be another part, or be anywhere."""
         ownership = self._model.ownership
+        held = [slot for slot, holder in enumerate(ownership.holders) if holder == group]
+        parts = range(self._geometry.host.chunk_blocks)
+        places = [(slot, part) for slot in range(len(ownership.holders)) for part in parts]
         absent = [
-            (slot, part)
-            for slot, holder in enumerate(ownership.holders)
-            for part in range(self._geometry.host.chunk_blocks)
-            if holder != group or part not in ownership.parts[slot]
+            (s, part) for s, part in places if s not in held or part not in ownership.parts[s]
         ]
-        return Move(block, *(pick(chooser, absent) if absent else (len(ownership.holders), 0)))
+        once = [place for place in self._names.stored if place in absent]
+        again = [place for place in once if place[0] in held]
+        others = [place for place in absent if place[0] in held]
+        kinds = [kind for kind in (again, once, others, absent) if kind]
+        return pick(chooser, pick(chooser, kinds)) if kinds else (len(ownership.holders), 0)
 
     def _restorable_group(self, chooser: Chooser) -> int:
         """A group, mostly one that owns blocks and has something in the host tier."""

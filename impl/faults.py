@@ -329,7 +329,7 @@ _register(
     "PADSLOT",
     "vllm#39444",
     1,
-    {"frame"},
+    {"frame", "wrong"},  # a pad row's bytes are no place's content
     "A pad row, slot -1, is written into the pool's last slot.",
     macros=("KVEXACT_FAULT_PAD_ROW_IN_LAST_SLOT",),
 )
