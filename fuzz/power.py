@@ -15,7 +15,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from kvexact.fuzz.seeds import derive
-from kvexact.fuzz.trial import Trial, judge, prng_example
+from kvexact.fuzz.trial import Trial, judge, search_hypothesis, search_prng
 from kvexact.impl.faults import FAULTS
 
 #: Of ten seeds, those from which a fault must be found.
@@ -80,8 +80,10 @@ def _median(values: list[int]) -> int | None:
 def run_trial(name: str, engine: str, number: int, seed: int) -> Trial:
     """The trial of a fault with its seed of this number."""
     fault = FAULTS[name]
-    assert engine == "prng"
-    return judge(fault, *prng_example(fault.target, derive(seed, "power", name, number)))
+    own_seed = derive(seed, "power", name, number)
+    if engine == "prng":
+        return judge(fault, *search_prng(fault.target, own_seed))
+    return judge(fault, *search_hypothesis(fault.target, own_seed))
 
 
 def run_trials(

@@ -7,12 +7,15 @@ the sound one, and its report names a kind of difference that this fault makes.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kvexact.fuzz.campaign import Example, campaign
+from kvexact.fuzz.campaign import campaign
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Failure, explain_failure
 from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.items import PROFILES, Profile, families_of
+from kvexact.fuzz.machine import run_item
 from kvexact.fuzz.reduce import Reducer, failure_of, reduce_failure
-from kvexact.fuzz.run import execute
+from kvexact.fuzz.run import Run, Wrong, execute
+from kvexact.fuzz.seeds import derive
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.faults import Fault
 from kvexact.impl.target import Target
@@ -21,6 +24,9 @@ from kvexact.impl.target import Target
 OPS_MOST = 200_000
 
 _UNLIMITED = 10**9
+
+#: A run that failed, and its disagreement.
+Failed = tuple[Run, Wrong]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +52,41 @@ class Trial:
         return not self.missed
 
 
-def prng_example(
+def search_prng(
     make_target: Callable[[], Target], seed: int, ops_most: int = OPS_MOST
-) -> tuple[Example | None, int]:
-    """The first failing example of a PRNG campaign over all families, and the ops until then."""
+) -> tuple[Failed | None, int]:
+    """The first failure of a PRNG campaign over all families, and the acted ops until then."""
     counts = Counts()
     of_family = dict.fromkeys(FAMILIES, counts)
     for example in campaign(make_target, list(FAMILIES.values()), seed, of_family):
         if example.wrong is not None:
-            return example, counts.acted
+            return (example.run, example.wrong), counts.acted
         if counts.acted >= ops_most:
             break
     return None, counts.acted
 
 
-def judge(fault: Fault, example: Example | None, ops: int) -> Trial:
-    """Reduce an example that failed, and say whether it shows the fault."""
-    if example is None or example.wrong is None:
+def search_hypothesis(
+    make_target: Callable[[], Target], seed: int, profile: Profile = PROFILES["default"]
+) -> tuple[Failed | None, int]:
+    """The first failure of a profile's items, and the acted ops until then."""
+    counts = Counts()
+    target = make_target()
+    for shard in range(profile.shards):
+        for family in families_of(target):
+            item_seed = derive(seed, family.name, shard)
+            failed = run_item(target, family, item_seed, profile.examples, counts)
+            if failed is not None:
+                return failed, counts.acted
+    return None, counts.acted
+
+
+def judge(fault: Fault, failed: Failed | None, ops: int) -> Trial:
+    """Reduce a failure, and say whether it shows the fault."""
+    if failed is None:
         return Trial(f"no failure in {ops:,} acted ops", ops)
-    failure = explain_failure(example.run, example.wrong)
-    reducer = reduce_failure(fault.target, example.run, failure)
+    failure = explain_failure(*failed)
+    reducer = reduce_failure(fault.target, failed[0], failure)
     executions = reducer.executions
     checker = Reducer(fault.target, failure.signature, reducer.program, _UNLIMITED)
     return Trial(
