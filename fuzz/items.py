@@ -28,7 +28,7 @@ class Profile:
 
 
 PROFILES = {
-    "default": Profile(shards=8, examples=90),
+    "default": Profile(shards=8, examples=108),
     "quick": Profile(shards=1, examples=27),
     "nightly": Profile(shards=32, examples=900, draws_seed=True),
 }
