@@ -1,9 +1,11 @@
 """The pytest plugin, in processes of its own: what it says, saves and exits with."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -117,6 +119,7 @@ def test_one_bug_is_one_block_whatever_the_number_of_workers(pytester: pytest.Py
         capture_output=True,
         text=True,
         check=False,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
     )
     assert shown.returncode == 1, shown.stderr
     signature = headings[0].split(": ")[1]
