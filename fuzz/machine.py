@@ -147,7 +147,7 @@ def failures(
     for first in range(0, examples, _FRESH_EXAMPLES):
         salt = derive(item_seed, first)
         machine = seed(salt)(type("Machine", (FuzzMachine,), {"share": share, "salt": salt}))
-        own = _settings(min(_FRESH_EXAMPLES, examples - first))
+        own = own_settings(min(_FRESH_EXAMPLES, examples - first))
         try:
             run_state_machine_as_test(machine, settings=own)
         except _Found as found:
@@ -170,7 +170,7 @@ def run_item(
     return next(found, None)
 
 
-def _settings(examples: int) -> settings:
+def own_settings(examples: int) -> settings:
     """Settings that no profile, least of all the one that Hypothesis loads in CI, changes."""
     return settings(
         max_examples=examples,

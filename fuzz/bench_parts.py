@@ -1,0 +1,94 @@
+"""Parts of an op, the journal, and the comparison, each on its own."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+import numpy as np
+
+from kvexact.fuzz.journal import Journal
+from kvexact.fuzz.run import Run, same_bytes
+from kvexact.impl.engine.engine import CpuEngine
+from kvexact.impl.target import Bytes
+from kvexact.refmodel.cache import Cache
+from kvexact.refmodel.ops import Allocate, Dangling, WriteTokens, bind
+from kvexact.refmodel.plan import plan
+
+_LONG_BYTES = 16 * 1024 * 1024
+
+
+def parts_us(runs: Sequence[Run]) -> dict[str, float]:
+    """Microseconds of an op's parts: the ops of these runs once more, on the sound engine."""
+    spent = dict.fromkeys(("bind and refuse", "payload", "target", "model", "compare"), 0.0)
+    target = CpuEngine()
+    for run in runs:
+        _replay(run, target, spent)
+    target.close()
+    ops = sum(len(run.done) for run in runs)
+    return {part: seconds / ops * 1e6 for part, seconds in spent.items()}
+
+
+def _replay(run: Run, target: CpuEngine, spent: dict[str, float]) -> None:
+    """Add what each part takes in one run."""
+    target.open(run.geometry)
+    model = Cache(plan(run.geometry))
+    pool, host = target.view("pool"), target.view("host")
+    target.load("pool", model.areas["pool"])
+    target.load("host", model.areas["host"])
+    claimed: dict[int, tuple[int, ...]] = {}
+    clock = perf_counter
+    for op in run.done:
+        start = clock()
+        try:
+            bound = bind(op, claimed)
+        except Dangling:
+            continue
+        legal = model.refusal(bound) is None
+        spent["bind and refuse"] += clock() - start
+        if not legal:
+            continue
+        start = clock()
+        rows = None
+        if type(bound) is WriteTokens:
+            rows = model.split_rows(bound, model.payload(bound))
+        spent["payload"] += clock() - start
+        start = clock()
+        target.apply(bound, rows)
+        spent["target"] += clock() - start
+        start = clock()
+        model.apply(bound)
+        spent["model"] += clock() - start
+        start = clock()
+        equal = same_bytes(model.areas["pool"], pool) and same_bytes(model.areas["host"], host)
+        spent["compare"] += clock() - start
+        assert equal
+        if type(bound) is Allocate:
+            claimed[bound.id] = bound.blocks
+
+
+def journal_us(runs: Sequence[Run]) -> float:
+    """Microseconds that noting an op takes."""
+    with TemporaryDirectory() as folder, Journal(Path(folder) / "journal") as journal:
+        start = perf_counter()
+        for run in runs:
+            journal.begin(run.geometry)
+            for op in run.done:
+                journal.write(op)
+        spent = perf_counter() - start
+    return spent / sum(len(run.done) for run in runs) * 1e6
+
+
+def long_arrays() -> tuple[Bytes, Bytes]:
+    """Two equal arrays that no cache holds."""
+    one: Bytes = np.arange(_LONG_BYTES // 8, dtype=np.uint64).view(np.uint8)
+    return one, one.copy()
+
+
+def gb_per_s(compare: Callable[[Bytes, Bytes], bool], one: Bytes, other: Bytes) -> float:
+    """How fast two equal arrays are compared."""
+    start = perf_counter()
+    equal = compare(one, other)
+    spent = perf_counter() - start
+    assert equal
+    return one.size / spent / 1e9

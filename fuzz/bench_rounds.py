@@ -1,0 +1,167 @@
+"""Rounds of a benchmark: steps of an empty machine, of the fuzzer's machine, and of the PRNG."""
+
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+
+from hypothesis import seed
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+
+from kvexact.fuzz.campaign import STEPS
+from kvexact.fuzz.choose import Chooser, Prng
+from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.families import FAMILIES, Family
+from kvexact.fuzz.machine import own_settings, run_item
+from kvexact.fuzz.run import Run
+from kvexact.fuzz.seeds import derive
+from kvexact.fuzz.steps import Mix, Steps
+from kvexact.impl.engine.engine import CpuEngine
+from kvexact.impl.target import Facts, Rows
+from kvexact.refmodel.ops import Op
+from kvexact.refmodel.spec import Geometry
+
+BYTE_FAMILIES = [family for family in FAMILIES.values() if not family.plans_only]
+
+#: Examples of each family in a round; Hypothesis copies none of so few.
+_EXAMPLES = 9
+
+
+@dataclass(slots=True)
+class Round:
+    """What one round took.
+
+    Attributes:
+        steps_s: all but set-up; of ``steps`` steps.
+        setup_s: drawing, opening and closing ``geometries`` geometries.
+        draw_s: drawing ops, a part of ``steps_s``.
+        runs: the runs themselves.
+    """
+
+    steps: int = 0
+    steps_s: float = 0.0
+    geometries: int = 0
+    setup_s: float = 0.0
+    draw_s: float = 0.0
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def step_us(self) -> float:
+        return self.steps_s / self.steps * 1e6
+
+    @property
+    def setup_us(self) -> float:
+        return self.setup_s / self.geometries * 1e6
+
+
+class _Clocked(CpuEngine):
+    """The engine with a clock for set-up: from the draw of a geometry to its first op, and `close`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.geometries = 0
+        self.setup_s = 0.0
+        self._since: float | None = None
+
+    def watch(self, family: Family) -> Family:
+        """The same family, whose draws start the clock."""
+
+        def draw(chooser: Chooser) -> Geometry:
+            self.geometries += 1
+            self._since = perf_counter()
+            return family.draw(chooser)
+
+        return replace(family, draw=draw)
+
+    def _stop(self) -> None:
+        if self._since is not None:
+            self.setup_s += perf_counter() - self._since
+            self._since = None
+
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        """See `Target`."""
+        self._stop()
+        return super().apply(op, rows)
+
+    def open(self, geometry: Geometry) -> Facts:
+        """See `Target`."""
+        since, self._since = self._since, None  # `open` closes what was open
+        facts = super().open(geometry)
+        self._since = since
+        return facts
+
+    def close(self) -> None:
+        """See `Target`."""
+        self._stop()
+        start = perf_counter()
+        super().close()
+        self.setup_s += perf_counter() - start
+
+
+class _Empty(RuleBasedStateMachine):
+    """Two rules that do nothing."""
+
+    steps = 0
+
+    @rule()
+    def one(self) -> None:
+        """Count."""
+        type(self).steps += 1
+
+    @rule()
+    def other(self) -> None:
+        """Count."""
+        type(self).steps += 1
+
+
+def empty_round(number: int) -> Round:
+    """As many examples of the empty machine as `machine_round` has, in runs as long."""
+    _Empty.steps = 0
+    start = perf_counter()
+    for family in BYTE_FAMILIES:
+        run_state_machine_as_test(
+            seed(derive(number, family.name))(_Empty), settings=own_settings(_EXAMPLES)
+        )
+    return Round(_Empty.steps, perf_counter() - start)
+
+
+def machine_round(number: int) -> Round:
+    """Examples of all byte families, with Hypothesis."""
+    target, counts = _Clocked(), Counts()
+    start = perf_counter()
+    for family in BYTE_FAMILIES:
+        failed = run_item(
+            target, target.watch(family), derive(number, family.name), _EXAMPLES, counts
+        )
+        assert failed is None, failed
+    total_s = perf_counter() - start
+    steps = sum(counts.ops.values())
+    return Round(steps, total_s - target.setup_s, target.geometries, target.setup_s)
+
+
+def prng_round(number: int, family: Family) -> Round:
+    """The same examples of one family, with the PRNG."""
+    target = CpuEngine()
+    done = Round()
+    for example in range(_EXAMPLES):
+        _prng_example(done, target, family, Prng(derive(number, family.name, example)))
+    return done
+
+
+def _prng_example(done: Round, target: CpuEngine, family: Family, chooser: Chooser) -> None:
+    start = perf_counter()
+    run = Run(target, family.draw(chooser))
+    done.geometries += 1
+    if run.open():
+        draw = Steps(run.model, run.names, Mix.draw(chooser, family, target)).draw
+        done.runs.append(run)
+        done.setup_s += perf_counter() - start
+        start = perf_counter()
+        for op_id in range(STEPS):
+            drawn = perf_counter()
+            op = draw(chooser, op_id)
+            done.draw_s += perf_counter() - drawn
+            run.step(op)
+        done.steps += STEPS
+        done.steps_s += perf_counter() - start
+        start = perf_counter()
+    target.close()
+    done.setup_s += perf_counter() - start
