@@ -108,7 +108,7 @@ def fuzz_command(
         saved = save(finding, target, directory, failed_runs)
         console.say("\n".join(["", *block(finding, saved.command)]))
 
-    tally = Tally({name: Counts() for name in names})
+    tally = Tally({name: Counts() for name in names}, target.target_type.op_kinds)
     source = Workers(Task(target.name, names, seed, chooser), workers, directory)
     try:
         place = os.path.relpath(directory)

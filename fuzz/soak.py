@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -17,10 +17,14 @@ from kvexact.fuzz.journal import recover
 from kvexact.fuzz.replay import died
 from kvexact.fuzz.trace import Trace
 from kvexact.fuzz.worker import Done, Reduced, Task, fuzz
+from kvexact.refmodel.ops import OPS
 
 #: How long a run that ends waits for reductions under way.
 _GRACE_S = 60.0
 _POLL_S = 0.2
+
+#: A run ends after so many processes that died or lost their device; each costs a new one.
+DEATHS_MOST = 100
 
 #: A family with fewer geometries is not judged: a short run claims little.
 JUDGED_LEAST = 20
@@ -34,13 +38,17 @@ class Tally:
         counts: by family.
         failures: examples that failed, by signature.
         findings: the first failure of each signature, reported.
+        op_kinds: those that the target has.
     """
 
     counts: dict[str, Counts]
+    op_kinds: Collection[str] = tuple(OPS)
     failures: Counter[Signature] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
+    examples: int = 0
     geometries: int = 0
     acted: int = 0
+    deaths: int = 0
     seconds: float = 0.0
 
     @property
@@ -63,6 +71,7 @@ class Tally:
                         counts,
                         plans_only=family.plans_only,
                         illegal_percent=family.illegal_percent,
+                        op_kinds=self.op_kinds,
                     )
                 ]
         return found
@@ -156,7 +165,8 @@ class Soak:
         report: is told each new finding once, reduced where there was time, and how many of three
             more runs of it failed.
         progress: is told the tally now and then.
-        max_ops: acted ops after which no further example counts.
+        max_ops: acted ops after which no further example counts; nor do more examples than that,
+            so that a run ends where nothing acts.
         max_seconds: stop early.
         first: stop at the first failure.
     """
@@ -197,8 +207,10 @@ class Soak:
 
     def _enough(self) -> bool:
         """Whether the results so far, and nothing else, end the run."""
-        failed = self.first and bool(self.tally.failures)
-        return failed or (self.max_ops is not None and self.tally.acted >= self.max_ops)
+        tally = self.tally
+        if (self.first and tally.failures) or tally.deaths >= DEATHS_MOST:
+            return True
+        return self.max_ops is not None and max(tally.acted, tally.examples) >= self.max_ops
 
     def _late(self, started: float) -> bool:
         return self.max_seconds is not None and time.monotonic() - started >= self.max_seconds
@@ -225,6 +237,7 @@ class Soak:
 
     def _count(self, done: Done) -> None:
         self.tally.counts[done.family].add(done.counts)
+        self.tally.examples += 1
         self.tally.geometries += done.counts.geometries.total()
         self.tally.acted += done.counts.acted
         if done.signature is None:
@@ -233,6 +246,7 @@ class Soak:
             assert done.finding is not None
             self._waiting[done.number] = done.finding
         self.tally.failures[done.signature] += 1
+        self.tally.deaths += done.signature.outcome in ("died", "device_lost")
 
     def _tell(self, started: float) -> None:
         for number in sorted(self._waiting.keys() & self._reduced.keys()):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kvexact.fuzz.campaign import run_example
 from kvexact.fuzz.choose import Prng
+from kvexact.fuzz.control import missed
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Failure, Signature, explain_failure
 from kvexact.fuzz.families import FAMILIES
@@ -87,6 +88,9 @@ def fuzz(task: Task) -> Iterator[Done | Reduced]:
     """Run examples without end; stops at a device that is lost."""
     target_type = find_target(task.target).target_type
     target_type.check_available()
+    blind = missed()
+    if blind:
+        raise RuntimeError(f"the harness is blind to {'; '.join(blind)}")
     target = target_type()
     journal = Journal(task.journal) if task.journal else None
     if journal:
