@@ -2,10 +2,13 @@
 
 import itertools
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from kvexact.fuzz.cli import main
 from kvexact.impl.adapters.example import ExampleCache, ExampleCacheWithBug
 from kvexact.impl.target import Target
 from kvexact.refmodel import facts, ops
@@ -108,3 +111,13 @@ def test_example_declares_what_it_refuses(geometry: Geometry) -> None:
     with pytest.raises(Refused, match="only one layer set") as caught:
         ExampleCache().plan(geometry)
     assert caught.value.reason in ExampleCache.may_refuse
+
+
+def test_example_bug_is_found(tmp_path: Path) -> None:
+    """What docs/adapter.md tells the reader to try."""
+    target = f"{ExampleCacheWithBug.__module__}:{ExampleCacheWithBug.__qualname__}"
+    words = f"fuzz --first --seed 0 --max-ops 5000 --target {target} --artifacts {tmp_path}"
+    done = CliRunner().invoke(main, words.split())
+    assert done.exit_code == 1, done.output
+    assert "mismatch / restore / lost / k_scale" in done.output
+    assert len(list(tmp_path.glob("*/test_*.py"))) == 1
