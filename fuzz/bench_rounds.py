@@ -1,7 +1,7 @@
 """Rounds of a benchmark: steps of an empty machine, of the fuzzer's machine, and of the PRNG."""
 
 from dataclasses import dataclass, field, replace
-from time import perf_counter
+from time import process_time
 
 from hypothesis import seed
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
@@ -53,7 +53,7 @@ class Round:
 
 
 class _Clocked(CpuEngine):
-    """The engine with a clock for set-up: from the draw of a geometry to its first op, and `close`."""
+    """The engine with a clock for set-up: from a geometry's draw to its first op, and `close`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,14 +66,14 @@ class _Clocked(CpuEngine):
 
         def draw(chooser: Chooser) -> Geometry:
             self.geometries += 1
-            self._since = perf_counter()
+            self._since = process_time()
             return family.draw(chooser)
 
         return replace(family, draw=draw)
 
     def _stop(self) -> None:
         if self._since is not None:
-            self.setup_s += perf_counter() - self._since
+            self.setup_s += process_time() - self._since
             self._since = None
 
     def apply(self, op: Op, rows: Rows | None) -> Rows | None:
@@ -91,9 +91,9 @@ class _Clocked(CpuEngine):
     def close(self) -> None:
         """See `Target`."""
         self._stop()
-        start = perf_counter()
+        start = process_time()
         super().close()
-        self.setup_s += perf_counter() - start
+        self.setup_s += process_time() - start
 
 
 class _Empty(RuleBasedStateMachine):
@@ -115,24 +115,24 @@ class _Empty(RuleBasedStateMachine):
 def empty_round(number: int) -> Round:
     """As many examples of the empty machine as `machine_round` has, in runs as long."""
     _Empty.steps = 0
-    start = perf_counter()
+    start = process_time()
     for family in BYTE_FAMILIES:
         run_state_machine_as_test(
             seed(derive(number, family.name))(_Empty), settings=own_settings(_EXAMPLES)
         )
-    return Round(_Empty.steps, perf_counter() - start)
+    return Round(_Empty.steps, process_time() - start)
 
 
 def machine_round(number: int) -> Round:
     """Examples of all byte families, with Hypothesis."""
     target, counts = _Clocked(), Counts()
-    start = perf_counter()
+    start = process_time()
     for family in BYTE_FAMILIES:
         failed = run_item(
             target, target.watch(family), derive(number, family.name), _EXAMPLES, counts
         )
         assert failed is None, failed
-    total_s = perf_counter() - start
+    total_s = process_time() - start
     steps = sum(counts.ops.values())
     return Round(steps, total_s - target.setup_s, target.geometries, target.setup_s)
 
@@ -147,21 +147,21 @@ def prng_round(number: int, family: Family) -> Round:
 
 
 def _prng_example(done: Round, target: CpuEngine, family: Family, chooser: Chooser) -> None:
-    start = perf_counter()
+    start = process_time()
     run = Run(target, family.draw(chooser))
     done.geometries += 1
     if run.open():
         draw = Steps(run.model, run.names, Mix.draw(chooser, family, target)).draw
         done.runs.append(run)
-        done.setup_s += perf_counter() - start
-        start = perf_counter()
+        done.setup_s += process_time() - start
+        start = process_time()
         for op_id in range(STEPS):
-            drawn = perf_counter()
+            drawn = process_time()
             op = draw(chooser, op_id)
-            done.draw_s += perf_counter() - drawn
+            done.draw_s += process_time() - drawn
             run.step(op)
         done.steps += STEPS
-        done.steps_s += perf_counter() - start
-        start = perf_counter()
+        done.steps_s += process_time() - start
+        start = process_time()
     target.close()
-    done.setup_s += perf_counter() - start
+    done.setup_s += process_time() - start
