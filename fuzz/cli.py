@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -43,6 +45,10 @@ class BadInput(click.ClickException):
     exit_code = _CANNOT
 
 
+class _ReaderLeft(Exception):
+    """Nobody reads the output any more."""
+
+
 class Commands(click.Group):
     """Loads a command when it is called; each error is one line, each exit code documented."""
 
@@ -65,6 +71,16 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Parse; ``--help`` is printed here."""
+        with _reader():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        with _reader():
+            return super().invoke(ctx)
+
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line and exit."""
         extra["standalone_mode"] = False
@@ -76,11 +92,20 @@ class Commands(click.Group):
             code = _CANNOT
         except (click.Abort, KeyboardInterrupt):
             code = _INTERRUPTED
-        except BrokenPipeError:
-            # Nobody reads the output any more; say nothing when Python flushes it at exit.
+        except (_ReaderLeft, BrokenPipeError):
+            # Say nothing more either when Python flushes the output at its exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = _CANNOT
         sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def _reader() -> Iterator[None]:
+    """Hide a broken pipe from click, whose answer is an exit code that means a failure here."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _ReaderLeft from error
 
 
 def _complain(error: click.ClickException) -> None:

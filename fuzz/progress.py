@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvexact.fuzz.console import Output
-from kvexact.fuzz.soak import JUDGED_LEAST, Tally
+from kvexact.fuzz.soak import DEATHS_MOST, JUDGED_LEAST, Tally
 from kvexact.refmodel.ops import OPS
 
 _REFRESH_S = 0.25
@@ -97,6 +97,9 @@ def print_summary(console: Output, tally: Tally) -> None:
     for signature, number in tally.failures.most_common():
         often = "once" if number == 1 else f"{number:,} times"
         text = f"failed {often}: {signature}"
+        console.say(text, style="red")
+    if tally.deaths >= DEATHS_MOST:
+        text = f"ended early: {tally.deaths} processes died or lost their device"
         console.say(text, style="red")
     for text in tally.complaints():
         line = f"proves less than it claims: {text}"

@@ -1,0 +1,497 @@
+"""The command line: exit codes, one-line errors, and what a run says and leaves behind."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kvexact.fuzz.cli import main
+from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.failure import Failure, Signature
+from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.finding import Finding
+from kvexact.fuzz.progress import progress_line
+from kvexact.fuzz.soak import DEATHS_MOST, Soak, Tally
+from kvexact.fuzz.trace import Trace, dump, load
+from kvexact.fuzz.worker import Done, Reduced
+from kvexact.refmodel.ops import Allocate, CopyBlocks, Free, Handle, Op, Pair
+from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
+
+COMMANDS = ["targets", "fuzz", "replay", "reduce", "show", "power", "bench"]
+FAULTY = "kvexact.impl.faults:copy_without_scales"
+BUGGY = "kvexact.impl.adapters.example:ExampleCacheWithBug"
+GEOMETRY = Geometry((Group(1, 1, (LayerSet(1, 1, 4, 4, "int8_per_token_head"),)),), 2, Host(16))
+OPS: tuple[Op, ...] = (
+    Allocate(0, 0, (0,)),
+    Allocate(1, 0, (1,)),
+    CopyBlocks(2, 0, (Pair(Handle(1, 0), Handle(0, 0)),)),
+)
+SIGNATURE = ("mismatch", "copy_blocks", "lost", "k_scale")
+TRACE = Trace(GEOMETRY, OPS, "cpu", "one_group", ("acted", "acted", "failed"), SIGNATURE)
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CI", raising=False)
+
+
+def kvexact(*args: object) -> Result:
+    return CliRunner().invoke(main, [str(arg) for arg in args])
+
+
+def script(*args: str, **options: object) -> "subprocess.Popen[str]":
+    command = [str(Path(sys.executable).with_name("kvexact")), *args]
+    return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.json"
+    path.write_bytes(dump(TRACE))
+    return path
+
+
+def runs() -> list[Path]:
+    return sorted(Path("artifacts").iterdir()) if Path("artifacts").exists() else []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(command: str) -> None:
+    result = kvexact(command, "--help")
+    assert result.exit_code == 0
+    assert f"kvexact {command}" in result.output.partition("Example")[2]
+
+
+def test_help_lists_commands_and_exit_codes() -> None:
+    result = kvexact("--help")
+    assert result.exit_code == 0
+    for word in (*COMMANDS, "130  interrupted", "2    bad input", "Example"):
+        assert word in result.output
+
+
+def test_help_loads_next_to_nothing() -> None:
+    code = """
+import sys
+from kvexact.fuzz.cli import main
+try:
+    main(["--help"])
+except SystemExit:
+    assert not {"numpy", "torch", "hypothesis", "rich", "msgspec"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE)
+
+
+def test_fuzzing_the_cpu_loads_no_torch() -> None:
+    code = """
+import sys
+from kvexact.fuzz.cli import main
+try:
+    main(["fuzz", "--max-ops", "100"])
+except SystemExit as end:
+    assert not end.code
+assert not {"torch", "hypothesis"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--bogus"], ["--bogus", "--help"]),
+        (["nope"], ["'nope'", "--help"]),
+        (["fuzz", "--target", "nix"], ["'nix'", "not registered", "cpu", "module:Class"]),
+        (["fuzz", "--target", "nix:Y"], ["'nix:Y'", "cannot be imported", "module:Class"]),
+        (["fuzz", "--target", "json:dumps"], ["'json:dumps'", "subclass"]),
+        (["fuzz", "--target", "odd_targets:Away"], ["Away", "plug it in"]),
+        (["fuzz", "--target", "odd_targets:Exits"], ["Exits", "exit status 3"]),
+        (["fuzz", "--family", "x"], ["'x'", "one_group, padded"]),
+        (["fuzz", "--chooser", "dice"], ["'dice'", "prng"]),
+        (["fuzz", "--max-time", "8x"], ["'8x'", "8m"]),
+        (["fuzz", "--max-ops", "0"], ["--max-ops", "0"]),
+        (["fuzz", "--seed", "-3"], ["-3"]),
+        (["fuzz", "--workers", "0"], ["--workers", "0"]),
+        (["fuzz", "--artifacts", "trace.json"], ["trace.json"]),
+        (["fuzz", "--artifacts", "trace.json/x"], ["trace.json/x", "--artifacts"]),
+        (["replay"], ["FILES", "--help"]),
+        (["replay", "missing.json"], ["missing.json", "No such file"]),
+        (["replay", "foreign.json"], ["foreign.json", "kvexact"]),
+        (["replay", "large.json"], ["large.json", "bytes", "fewer blocks"]),
+        (["replay", "named.json"], ["named.json", "'os:system'", "--target os:system"]),
+        (["replay", "trace.json", "--target", "nix"], ["'nix'", "cpu"]),
+        (["reduce", "foreign.json"], ["foreign.json", "kvexact"]),
+        (["reduce", "trace.json", "--target", "odd_targets:Away"], ["plug it in"]),
+        (["reduce", "trace.json", "--target", FAULTY, "-o", "no/file"], ["no/file", "-o"]),
+        (["show", "missing.json"], ["missing.json", "No such file"]),
+        (["show", "foreign.json"], ["foreign.json", "kvexact"]),
+        (["show", "impossible.json"], ["impossible.json", "pool_size", "physical_bytes at least"]),
+        (["show", "wrong.json"], ["wrong.json", "order is 'X'", "LBHNC"]),
+        (["show", "trace.json", "--svg", "no/file"], ["no/file", "--svg"]),
+    ],
+)
+def test_bad_input_is_one_line(trace: Path, args: list[str], words: list[str]) -> None:
+    folder = trace.parent
+    (folder / "foreign.json").write_text('{"events": []}')
+    large = replace(TRACE, geometry=replace(GEOMETRY, blocks=2**40))
+    (folder / "large.json").write_bytes(dump(large))
+    (folder / "named.json").write_bytes(dump(replace(TRACE, target="os:system")))
+    odd = asdict(replace(GEOMETRY, physical_bytes=1))
+    (folder / "impossible.json").write_text(json.dumps(odd))
+    (folder / "wrong.json").write_text(json.dumps({**odd, "order": "X"}))
+    result = kvexact(*args)
+    assert result.exit_code == 2, result.output
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("kvexact: ")
+    for word in words:
+        assert word in result.stderr
+    assert runs() == []
+
+
+def test_targets_says_what_can_be_fuzzed() -> None:
+    result = kvexact("targets", "--families")
+    assert result.exit_code == 0
+    assert re.search(
+        r"^cpu +yes: kvexact.impl.engine.engine:CpuEngine$", result.output, re.MULTILINE
+    )
+    assert re.search(r"^cuda +(yes|no): .+$", result.output, re.MULTILINE)
+    assert re.search(r"^example +yes: ", result.output, re.MULTILINE)
+    for name in FAMILIES:
+        assert re.search(rf"^{name} +\w", result.output, re.MULTILINE)
+
+
+def test_a_sound_run() -> None:
+    result = kvexact("fuzz", "--max-ops", "1500", "--seed", "7")
+    assert result.exit_code == 0, result.output
+    head = r"kvexact fuzz: target cpu, prng, seed 7, files in artifacts/\S+-7-[0-9a-f]{4}\n"
+    assert re.match(head, result.output)
+    for word in ("restore", "bytes that had to change", "geometries", "features", "order LBHNC"):
+        assert word in result.output
+    assert runs() == [], "nothing is left of a run that found nothing"
+
+
+def test_a_failing_run_shows_saves_and_goes_on() -> None:
+    faulty = "kvexact.impl.faults:zero_spans_block_stride"
+    result = kvexact("fuzz", "--target", faulty, "--max-ops", "2500", "--seed", "1")
+    assert result.exit_code == 1
+    commands = re.findall(r"^reproduce: (.+)$", result.output, re.MULTILINE)
+    counted = re.findall(r"^failed (?:once|([\d,]+) times): (.+)$", result.output, re.MULTILINE)
+    assert len(commands) == len(counted) >= 2
+    assert any(number for number, _ in counted), "a known failure is counted, not shown"
+    (directory,) = runs()
+    assert len(list(directory.iterdir())) == 3 * len(commands)
+    assert not list(directory.glob("*.journal"))
+    for path in directory.glob("*.json"):
+        found = load(path)
+        assert found.target == faulty
+        assert len(found.ops) <= 4
+
+
+def test_the_last_line_shows_the_same_failure() -> None:
+    process = script("fuzz", "--target", BUGGY, "--seed", "2", "--first")
+    output, _ = process.communicate()
+    assert process.returncode == 1
+    shown = output[: output.index("reproduce: ")].splitlines()
+    command = re.findall(r"^reproduce: (.+)$", output, re.MULTILINE)[-1]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    again = subprocess.run(
+        ["bash", "-c", command],
+        env={**os.environ, "PATH": path},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert again.returncode == 1
+    message = [line for line in shown if line.startswith(("op ", "  layer", "  want", "  got"))]
+    assert len(message) == 4
+    for line in message:
+        assert line in again.stdout
+
+
+def test_the_same_for_any_number_of_workers() -> None:
+    def outcome(workers: int) -> tuple[str, list[str]]:
+        result = kvexact(
+            *("fuzz", "--target", "kvexact.impl.faults:evicted_slot_still_restores"),
+            *("--seed", 5, "--max-ops", 1500, "--workers", workers),
+        )
+        assert result.exit_code == 1
+        text = re.sub(r"^\d+:\d\d.*$|artifacts/[^/\n]*", "", result.output, flags=re.MULTILINE)
+        return text, sorted(path.name for path in runs()[-1].iterdir())
+
+    one = outcome(1)
+    for path in runs():
+        path.rename(path.with_name("0"))
+    assert outcome(3) == one
+
+
+def test_the_first_failure_ends_the_run() -> None:
+    result = kvexact("fuzz", "--target", FAULTY, "--seed", "1", "--first")
+    assert result.exit_code == 1
+    assert result.output.count("reproduce: ") == 1
+
+
+def test_hypothesis_chooses() -> None:
+    result = kvexact(
+        *("fuzz", "--chooser", "hypothesis", "--target", FAULTY, "--family", "one_group"),
+        *("--seed", 1, "--first"),
+    )
+    assert result.exit_code == 1
+    assert "copy_blocks" in result.output[: result.output.index("reproduce: ")]
+
+
+def test_time_ends_a_run() -> None:
+    result = kvexact("fuzz", "--max-time", "1.5s", "--seed", "1")
+    assert result.exit_code == 0
+    assert re.search(r"^0:0[1-4]  [\d,]+ ops acted", result.output, re.MULTILINE)
+
+
+def test_seeds_are_drawn_but_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    def seed() -> str:
+        result = kvexact("fuzz", "--max-ops", "1", "--family", "one_group")
+        match = re.search(r"seed (\d+)", result.output)
+        assert match
+        return match[1]
+
+    assert seed() != seed()
+    monkeypatch.setenv("CI", "true")
+    assert seed() == seed() == "0"
+
+
+def test_a_killed_worker_leaves_its_trace() -> None:
+    result = kvexact(
+        "fuzz", "--target", "odd_targets:Killed", "--seed", 1, "--max-ops", 5, "--workers", 2
+    )
+    assert result.exit_code == 1
+    assert "died / restore / SIGKILL" in result.output
+    assert "the process died (SIGKILL)" in result.output
+    (directory,) = runs()
+    (path,) = directory.glob("*.json")
+    assert type(load(path).ops[-1]).__name__ == "Restore"
+    assert not list(directory.glob("*.journal"))
+    again = kvexact("replay", path, "--target", "odd_targets:Killed")
+    assert again.exit_code == 1
+    assert again.output.startswith("FAILED")
+    reduced = kvexact("reduce", path, "--target", "odd_targets:Killed")
+    assert reduced.exit_code == 2
+    assert "SIGKILL" in reduced.stderr
+
+
+def test_a_lost_device_is_replaced() -> None:
+    result = kvexact("fuzz", "--target", "odd_targets:Lost", "--seed", 1, "--max-ops", 150)
+    assert result.exit_code == 1
+    assert result.output.count("reproduce: ") == 1
+    assert "device_lost / copy_blocks" in result.output
+
+
+def test_a_run_that_proves_nothing_fails() -> None:
+    """A target that declines everything agrees with everything."""
+    result = kvexact("fuzz", "--target", "odd_targets:Declines", "--max-ops", 25, "--seed", 1)
+    assert result.exit_code == 1
+    assert "proves less than it claims: one_group: no fact was compared" in result.output
+
+
+def test_an_interrupted_run_sums_up() -> None:
+    process = script(
+        *("fuzz", "--seed", "1", "--max-time", "1h", "--workers", "2"),
+        process_group=0,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("kvexact fuzz")
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(2.5)
+    os.killpg(process.pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "bytes that had to change" in output
+    assert "features" in output
+    assert errors == ""
+    assert runs() == []
+
+
+def test_a_reader_that_leaves_early_is_no_error(trace: Path) -> None:
+    for args in (["targets", "--families"], ["show", str(trace)], ["--help"]):
+        process = script(*args)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        with process.stderr:
+            errors = process.stderr.read()
+        assert process.wait() == 2
+        assert errors == ""
+
+
+def test_replay_exit_codes(trace: Path) -> None:
+    assert kvexact("replay", trace).exit_code == 0
+    failed = kvexact("replay", trace, "--target", FAULTY)
+    assert failed.exit_code == 1
+    assert failed.output.startswith("FAILED        ")
+    flaky = kvexact("replay", trace, "--target", "odd_targets:Flaky")
+    assert flaky.exit_code == 1
+    assert flaky.output.startswith("FLAKY 1 of 3  ")
+    drifted = trace.with_name("drifted.json")
+    drifted.write_bytes(dump(replace(TRACE, recorded=("acted", "refused:owner", "failed"))))
+    result = kvexact("replay", drifted)
+    assert result.exit_code == 2
+    assert result.output.startswith("DRIFTED       ")
+    assert "op 1 allocate: recorded 'refused:owner', now 'acted'" in result.output
+    away = kvexact("replay", trace, "--target", "odd_targets:Away")
+    assert away.exit_code == 2
+    assert away.output.startswith("ERROR         ")
+    assert "plug it in" in away.output
+
+
+def test_replay_of_several_files(trace: Path) -> None:
+    broken = trace.with_name("broken.json")
+    broken.write_text("{")
+    result = kvexact("replay", trace, broken, trace)
+    assert result.exit_code == 2
+    assert result.stdout.count("FIXED") == 2
+    assert result.stderr.count("\n") == 1
+    failed = kvexact("replay", broken, trace, "--target", FAULTY)
+    assert failed.exit_code == 1
+
+
+def test_reduce(trace: Path) -> None:
+    spare: tuple[Op, ...] = (*OPS[:1], Free(7, 0, (Handle(0, 0),)), Allocate(8, 0, (0,)), *OPS[1:])
+    moved = CopyBlocks(2, 0, (Pair(Handle(1, 0), Handle(8, 0)),) * 2)
+    long = trace.with_name("long.json")
+    long.write_bytes(dump(replace(TRACE, ops=(*spare[:-1], moved), recorded=())))
+    result = kvexact("reduce", long, "--target", FAULTY)
+    assert result.exit_code == 1
+    small = load(trace.with_name("long.reduced.json"))
+    assert len(small.ops) <= 3
+    assert small.signature == SIGNATURE
+    assert "reduced from 5 ops to " in result.output
+    assert result.output.endswith(
+        f"reproduce: kvexact replay long.reduced.json --target {FAULTY}\n"
+    )
+    sound = kvexact("reduce", trace)
+    assert sound.exit_code == 0
+    assert "nothing to reduce" in sound.output
+
+
+def test_show_draws_traces_and_geometries(trace: Path) -> None:
+    plain = kvexact("show", trace)
+    assert plain.exit_code == 0
+    assert "host row" in plain.output
+    failing = kvexact("show", trace, "--target", FAULTY)
+    assert "op 2 copy_blocks(1 -> 0): 8 bytes of the pool differ" in failing.output
+    picture = trace.with_name("picture.svg")
+    assert kvexact("show", trace, "--target", FAULTY, "--svg", picture).exit_code == 0
+    assert "8 wrong bytes in the pool" in picture.read_text()
+    geometry = trace.with_name("geometry.json")
+    geometry.write_text(json.dumps(asdict(GEOMETRY)))
+    assert kvexact("show", geometry).output == plain.output
+    foreign = trace.with_name("named.json")
+    foreign.write_bytes(dump(replace(TRACE, target="mine:Cache")))
+    result = kvexact("show", foreign)
+    assert result.exit_code == 0
+    assert "--target mine:Cache" in result.stderr
+
+
+# The order in which results count.
+
+
+class Script:
+    """A source that hands out what it is told, a batch a poll."""
+
+    def __init__(self, *batches: list[Done | Reduced]) -> None:
+        self.batches = list(batches)
+
+    def poll(self) -> list[Done | Reduced]:
+        if not self.batches:
+            raise KeyboardInterrupt
+        return self.batches.pop(0)
+
+    def close(self) -> None:
+        pass
+
+
+def done(number: int, acted: int = 10, field: str = "") -> Done:
+    counts = Counts()
+    counts.ops["read", "acted"] = acted
+    counts.geometries["accepted"] = 1
+    if not field:
+        return Done(number, "one_group", counts)
+    signature = Signature("mismatch", "read", "lost", field)
+    return Done(number, "one_group", counts, signature, finding(number, field))
+
+
+def finding(number: int, field: str) -> Finding:
+    signature = Signature("mismatch", "read", "lost", field)
+    return Finding(Failure(signature, ()), TRACE, number, 0)
+
+
+def soak(source: Script, **options: object) -> tuple[Soak, list[Finding]]:
+    told: list[Finding] = []
+    tally = Tally({"one_group": Counts()})
+    made = Soak(tally, source, lambda found, _: told.append(found), lambda _: None, **options)  # type: ignore[arg-type]
+    return made, told
+
+
+def test_results_count_in_order() -> None:
+    source = Script([done(2), done(1)], [done(3), done(0)], [])
+    made, _ = soak(source, max_ops=30)
+    assert made.run()
+    assert made.tally.acted == 30
+    assert made.tally.geometries == 3
+
+
+def test_the_first_in_order_is_reported_once() -> None:
+    late = Reduced(5, finding(50, "k"))
+    early = Reduced(1, finding(10, "k"))
+    source = Script([done(5, field="k"), late], [done(0), done(1, field="k")], [early], [])
+    made, told = soak(source, first=True)
+    assert made.run()
+    assert told == [early.finding]
+    assert made.tally.failures.total() == 1
+
+
+def test_an_interrupt_counts_what_came_and_tells_what_is_not_reduced() -> None:
+    source = Script([done(0), done(1, field="v"), done(3)])
+    made, told = soak(source)
+    assert not made.run()
+    assert made.tally.acted == 30
+    assert told == [finding(1, "v")]
+
+
+def test_a_run_in_which_nothing_acts_ends() -> None:
+    source = Script([done(number, acted=0) for number in range(9)])
+    made, _ = soak(source, max_ops=5)
+    assert made.run()
+    assert made.tally.examples == 5
+
+
+def test_a_run_that_only_dies_ends() -> None:
+    signature = Signature("died", "restore", "SIGKILL", "")
+    items: list[Done | Reduced] = [
+        replace(done(number, field="k"), signature=signature) for number in range(200)
+    ]
+    made, told = soak(Script([*items, Reduced(0, finding(0, "k"))], []))
+    assert made.run()
+    assert made.tally.deaths == DEATHS_MOST
+    assert len(told) == 1
+
+
+def test_families_with_few_geometries_are_not_judged() -> None:
+    tally = Tally({"one_group": Counts()})
+    tally.counts["one_group"].geometries["accepted"] = 19
+    assert tally.complaints() == []
+    tally.counts["one_group"].geometries["accepted"] = 20
+    assert "one_group: no fact was compared" in tally.complaints()
+
+
+def test_progress_is_one_line() -> None:
+    tally = Tally({}, geometries=3810, acted=1_204_112, seconds=60.0)
+    assert progress_line(tally) == (
+        "1:00  1,204,112 ops acted, 20,069 a second  3,810 geometries  0 kinds of failure"
+    )
