@@ -31,7 +31,9 @@ from kvexact.impl.target import Target
 
 _FRESH_EXAMPLES = 9
 _FAR_OFF = 10**30
-_NUMBERS = st.integers(_FAR_OFF, _FAR_OFF + 2**24 - 1)
+_FIRST = st.integers(_FAR_OFF, _FAR_OFF + 2**24 - 1)
+# Enough to make two examples part; a longer range would take Hypothesis longer to draw from.
+_NUMBERS = st.integers(_FAR_OFF, _FAR_OFF + 127)
 _OPENS_TRIED = 8
 _MASK = 2**64 - 1
 _ODD = 0xD6E8FEB86659FD93
@@ -72,7 +74,7 @@ class FuzzMachine(RuleBasedStateMachine):
         self._steps: Steps | None = None
         self._op_id = 0
 
-    @initialize(number=_NUMBERS)
+    @initialize(number=_FIRST)
     def start(self, number: int) -> None:
         """Draw geometries until one opens; those that are refused on the way count, too."""
         share, chooser = self.share, self._decode(number)
@@ -143,13 +145,16 @@ def failures(
     """
     if journal:
         journal.family = family.name
-    share = _Share(target, family, counts, journal, on_example or (lambda _: None))
+
+    class Machine(FuzzMachine):
+        """This item's own."""
+
+    Machine.share = _Share(target, family, counts, journal, on_example or (lambda _: None))
     for first in range(0, examples, _FRESH_EXAMPLES):
-        salt = derive(item_seed, first)
-        machine = seed(salt)(type("Machine", (FuzzMachine,), {"share": share, "salt": salt}))
+        Machine.salt = derive(item_seed, first)
         own = own_settings(min(_FRESH_EXAMPLES, examples - first))
         try:
-            run_state_machine_as_test(machine, settings=own)
+            run_state_machine_as_test(seed(Machine.salt)(Machine), settings=own)
         except _Found as found:
             yield found.failed
         finally:
