@@ -16,7 +16,8 @@ from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.finding import Finding, block
 from kvexact.fuzz.progress import Progress, print_summary
-from kvexact.fuzz.soak import Soak, Tally, Workers
+from kvexact.fuzz.soak import Soak, Workers
+from kvexact.fuzz.tally import Tally
 from kvexact.fuzz.targets import DEFAULT
 from kvexact.fuzz.worker import Task
 from kvexact.impl.target import Unavailable

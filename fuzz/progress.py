@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kvexact.fuzz.console import Output
-from kvexact.fuzz.soak import DEATHS_MOST, JUDGED_LEAST, Tally
+from kvexact.fuzz.soak import DEATHS_MOST
+from kvexact.fuzz.tally import JUDGED_LEAST, Tally
 from kvexact.refmodel.ops import OPS
 
 _REFRESH_S = 0.25

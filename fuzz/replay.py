@@ -87,8 +87,19 @@ def replay(trace: Trace, target: NamedTarget) -> Replay:
     return judge(trace, runs)
 
 
-def repeat(target: str, trace: Trace, times: int, path: Path | None = None) -> Iterator[Once]:
-    """Run a trace so often, each time on a new target; stops at a device that is lost."""
+def repeat(
+    target: str,
+    trace: Trace,
+    times: int,
+    path: Path | None = None,
+    *,
+    stop_when_lost: bool = True,
+) -> Iterator[Once]:
+    """Run a trace so often, each time on a new target; stops at a device that is lost.
+
+    Args:
+        path: where to make a journal.
+    """
     target_type = find_target(target).target_type
     target_type.check_available()
     journal = Journal(path, max(BYTES, 2 * len(dump(trace)))) if path else None
@@ -97,7 +108,7 @@ def repeat(target: str, trace: Trace, times: int, path: Path | None = None) -> I
         failure = explain_failure(run, wrong) if wrong else None
         opened = bool(run.done) or run.counts.geometries["accepted"] > 0
         yield Once(tuple(run.recorded), failure, opened)
-        if wrong is not None and wrong.outcome == "device_lost":
+        if stop_when_lost and wrong is not None and wrong.outcome == "device_lost":
             return
 
 

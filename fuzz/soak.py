@@ -1,23 +1,20 @@
 """A fuzzing run: workers, their results in order, each new failure saved and reported at once."""
 
 import time
-from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Protocol
 
 from kvexact.fuzz.child import Child, Died
-from kvexact.fuzz.counts import Counts, vacuous
-from kvexact.fuzz.failure import Signature
-from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.finding import Finding
 from kvexact.fuzz.journal import recover
 from kvexact.fuzz.replay import died
+from kvexact.fuzz.tally import Tally
 from kvexact.fuzz.trace import Trace
 from kvexact.fuzz.worker import Done, Reduced, Task, fuzz
-from kvexact.refmodel.ops import OPS
 
 #: How long a run that ends waits for reductions under way.
 _GRACE_S = 60.0
@@ -25,56 +22,6 @@ _POLL_S = 0.2
 
 #: A run ends after so many processes that died or lost their device; each costs a new one.
 DEATHS_MOST = 100
-
-#: A family with fewer geometries is not judged: a short run claims little.
-JUDGED_LEAST = 20
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a run did so far.
-
-    Attributes:
-        counts: by family.
-        failures: examples that failed, by signature.
-        findings: the first failure of each signature, reported.
-        op_kinds: those that the target has.
-    """
-
-    counts: dict[str, Counts]
-    op_kinds: Collection[str] = tuple(OPS)
-    failures: Counter[Signature] = field(default_factory=Counter)
-    findings: list[Finding] = field(default_factory=list)
-    examples: int = 0
-    geometries: int = 0
-    acted: int = 0
-    deaths: int = 0
-    seconds: float = 0.0
-
-    @property
-    def total(self) -> Counts:
-        """All families' counts together."""
-        total = Counts()
-        for counts in self.counts.values():
-            total.add(counts)
-        return total
-
-    def complaints(self) -> list[str]:
-        """Why the run proves less than it claims, by family."""
-        found = []
-        for name, counts in self.counts.items():
-            family = FAMILIES[name]
-            if counts.geometries.total() >= JUDGED_LEAST:
-                found += [
-                    f"{name}: {text}"
-                    for text in vacuous(
-                        counts,
-                        plans_only=family.plans_only,
-                        illegal_percent=family.illegal_percent,
-                        op_kinds=self.op_kinds,
-                    )
-                ]
-        return found
 
 
 class Source(Protocol):
@@ -146,7 +93,8 @@ class Workers:
         )
         finding = Finding(once.failure, trace, len(trace.ops), 0)
         signature = once.failure.signature
-        return [Done(number, family, Counts(), signature, finding), Reduced(number, finding)]
+        done = Done(number, family, Counts(), signature, finding, died=True)
+        return [done, Reduced(number, finding)]
 
     def close(self) -> None:
         """Kill the workers and remove their journals."""
@@ -246,7 +194,7 @@ class Soak:
             assert done.finding is not None
             self._waiting[done.number] = done.finding
         self.tally.failures[done.signature] += 1
-        self.tally.deaths += done.signature.outcome in ("died", "device_lost")
+        self.tally.deaths += done.died
 
     def _tell(self, started: float) -> None:
         for number in sorted(self._waiting.keys() & self._reduced.keys()):

@@ -13,10 +13,12 @@ from kvexact.fuzz.campaign import run_example
 from kvexact.fuzz.choose import Prng
 from kvexact.fuzz.control import missed
 from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.edits import Program
 from kvexact.fuzz.failure import Failure, Signature, explain_failure
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.finding import Finding, find
 from kvexact.fuzz.journal import Journal
+from kvexact.fuzz.reduce import failure_of
 from kvexact.fuzz.replay import RUNS, repeat
 from kvexact.fuzz.run import Run, Wrong, execute
 from kvexact.fuzz.seeds import derive
@@ -62,6 +64,7 @@ class Done:
         signature: of its failure, if it failed.
         finding: the failure, not reduced, if this process had not met it before; a `Reduced`
             follows.
+        died: the process died, or lost its device for good.
     """
 
     number: int
@@ -69,6 +72,7 @@ class Done:
     counts: Counts
     signature: Signature | None = None
     finding: Finding | None = None
+    died: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class Reduced:
 
 
 def fuzz(task: Task) -> Iterator[Done | Reduced]:
-    """Run examples without end; stops at a device that is lost."""
+    """Run examples without end; stops at a device that is lost for good."""
     target_type = find_target(task.target).target_type
     target_type.check_available()
     blind = missed()
@@ -106,13 +110,14 @@ def fuzz(task: Task) -> Iterator[Done | Reduced]:
             continue
         run, wrong = failed
         failure = explain_failure(run, wrong)
-        lost = wrong.outcome == "device_lost"
-        if failure.signature in known:
-            yield Done(number, family.name, counts, failure.signature)
+        signature = failure.signature
+        lost = wrong.outcome == "device_lost" and not _fails_again(target_type(), run, signature)
+        if signature in known:
+            yield Done(number, family.name, counts, signature, died=lost)
         else:
-            known.add(failure.signature)
+            known.add(signature)
             finding = _as_it_is(task.target, family.name, run, failure)
-            yield Done(number, family.name, counts, failure.signature, finding)
+            yield Done(number, family.name, counts, signature, finding, lost)
             if lost:
                 yield Reduced(number, finding)
             else:
@@ -120,6 +125,12 @@ def fuzz(task: Task) -> Iterator[Done | Reduced]:
                 yield Reduced(number, finding, _failed_runs(finding))
         if lost:
             return
+
+
+def _fails_again(target: Target, run: Run, signature: Signature) -> bool:
+    """Whether a new target in this process fails alike; it does not where the device is gone."""
+    failed = failure_of(target, Program(run.geometry, tuple(run.done)))
+    return failed is not None and failed[1].signature == signature
 
 
 def _prng(
@@ -142,7 +153,8 @@ def _hypothesis(
 
 
 def _failed_runs(finding: Finding) -> int:
-    runs = [one.failure for one in repeat(finding.trace.target, finding.trace, RUNS)]
+    again = repeat(finding.trace.target, finding.trace, RUNS, stop_when_lost=False)
+    runs = [one.failure for one in again]
     return sum(1 for one in runs if one and one.signature == finding.failure.signature)
 
 

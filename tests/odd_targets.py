@@ -25,10 +25,18 @@ class Killed(Sound):
 
 
 class Lost(Sound):
-    """The device is lost at the first copy."""
+    """The device is lost at the first copy; from then on nothing opens in this process."""
+
+    gone: ClassVar[bool] = False
+
+    def open(self, geometry: Geometry) -> Facts:
+        if Lost.gone:
+            raise DeviceLost("gone")
+        return super().open(geometry)
 
     def apply(self, op: Op, rows: Rows | None) -> Rows | None:
         if type(op) is CopyBlocks:
+            Lost.gone = True
             raise DeviceLost("made up")
         return super().apply(op, rows)
 

@@ -18,7 +18,8 @@ from kvexact.fuzz.failure import Failure, Signature
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.finding import Finding
 from kvexact.fuzz.progress import progress_line
-from kvexact.fuzz.soak import DEATHS_MOST, Soak, Tally
+from kvexact.fuzz.soak import DEATHS_MOST, Soak
+from kvexact.fuzz.tally import Tally
 from kvexact.fuzz.trace import Trace, dump, load
 from kvexact.fuzz.worker import Done, Reduced
 from kvexact.refmodel.ops import Allocate, CopyBlocks, Free, Handle, Op, Pair
@@ -291,6 +292,17 @@ def test_a_lost_device_is_replaced() -> None:
     assert "device_lost / copy_blocks" in result.output
 
 
+def test_a_device_that_comes_back_needs_no_new_process() -> None:
+    faulty = "kvexact.impl.faults:wide_store_checks_source_only"
+    result = kvexact("fuzz", "--target", faulty, "--seed", 1, "--first")
+    assert result.exit_code == 1
+    (path,) = runs()[0].glob("*.json")
+    assert load(path).signature[0] == "device_lost"
+    assert len(load(path).ops) <= 3
+    (test,) = runs()[0].glob("test_*.py")
+    assert "3 of 3 runs" in test.read_text()
+
+
 def test_a_run_that_proves_nothing_fails() -> None:
     """A target that declines everything agrees with everything."""
     result = kvexact("fuzz", "--target", "odd_targets:Declines", "--max-ops", 25, "--seed", 1)
@@ -474,7 +486,7 @@ def test_a_run_in_which_nothing_acts_ends() -> None:
 def test_a_run_that_only_dies_ends() -> None:
     signature = Signature("died", "restore", "SIGKILL", "")
     items: list[Done | Reduced] = [
-        replace(done(number, field="k"), signature=signature) for number in range(200)
+        replace(done(number, field="k"), signature=signature, died=True) for number in range(200)
     ]
     made, told = soak(Script([*items, Reduced(0, finding(0, "k"))], []))
     assert made.run()
