@@ -1,5 +1,6 @@
 """One trace, executed: model and target side by side, everything compared after every op."""
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -45,6 +46,10 @@ _ON_PAPER_BYTES = 64 * 1024 * 1024
 Outcome = Literal[
     "mismatch", "rows", "fact", "refusal", "exception", "out_of_bounds", "device_lost"
 ]
+
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
 @dataclass(eq=False)
@@ -321,14 +326,9 @@ class Run:
 
 
 def same_bytes(one: Bytes, other: Bytes) -> bool:
-    """Whether two byte arrays are equal, eight bytes at a time."""
-    if one.size != other.size:
-        return False
-    whole = one.size & ~7
-    return bool(
-        np.array_equal(one[:whole].view(np.uint64), other[:whole].view(np.uint64))
-        and np.array_equal(one[whole:], other[whole:])
-    )
+    """Whether two byte arrays are equal."""
+    here, there = np.ascontiguousarray(one), np.ascontiguousarray(other)
+    return here.size == there.size and not _memcmp(here.ctypes.data, there.ctypes.data, here.size)
 
 
 def execute(

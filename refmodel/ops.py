@@ -6,7 +6,7 @@ model or a target, and says so when a handle dangles.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 #: Classes under which an op may be refused, in order of precedence; docs/design.md says when.
@@ -196,17 +196,25 @@ def bind(op: Op, claimed: Mapping[int, tuple[int, ...]]) -> Op:
 def map_blocks(op: Op, block: Callable[[Block], Block]) -> Op:
     """The same op with ``block`` applied to every block that it names, an `Allocate` apart."""
     match op:
-        case Free() | Zero():
-            return replace(op, blocks=tuple([block(name) for name in op.blocks]))
-        case WriteTokens() | Read():
-            slots = tuple([slot and Slot(block(slot.block), slot.token) for slot in op.slots])
-            return replace(op, slots=slots)
-        case CopyBlocks():
-            return replace(op, pairs=tuple([Pair(block(a), block(b)) for a, b in op.pairs]))
+        case WriteTokens():
+            return WriteTokens(op.id, op.group, _map_slots(op.slots, block), op.tag)
+        case Read():
+            return Read(op.id, op.group, _map_slots(op.slots, block))
         case Offload() | Restore():
             jobs = []
-            for job in op.jobs:
-                moves = [Move(block(move.block), *move[1:]) for move in job.moves]
-                jobs.append(Job(job.group, tuple(moves)))
-            return replace(op, jobs=tuple(jobs))
+            for group, moves in op.jobs:
+                mapped = [Move(block(name), slot, part) for name, slot, part in moves]
+                jobs.append(Job(group, tuple(mapped)))
+            return type(op)(op.id, tuple(jobs))
+        case Free() | Zero():
+            return type(op)(op.id, op.group, tuple([block(name) for name in op.blocks]))
+        case CopyBlocks():
+            pairs = [Pair(block(source), block(target)) for source, target in op.pairs]
+            return CopyBlocks(op.id, op.group, tuple(pairs), op.tokens)
     return op
+
+
+def _map_slots(
+    slots: tuple[Slot | None, ...], block: Callable[[Block], Block]
+) -> tuple[Slot | None, ...]:
+    return tuple([slot and Slot(block(slot.block), slot.token) for slot in slots])

@@ -1,10 +1,11 @@
 """Which ops are refused, and why: predictions from ownership alone, no byte looked at."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvexact.refmodel.ops import (
     Allocate,
+    Block,
     CopyBlocks,
     Evict,
     Free,
@@ -16,6 +17,7 @@ from kvexact.refmodel.ops import (
     Restore,
     WriteTokens,
     Zero,
+    block_id,
 )
 from kvexact.refmodel.spec import Geometry
 
@@ -35,8 +37,10 @@ class Ownership:
     owners: list[int | None] = field(init=False)
     holders: list[int | None] = field(init=False)
     parts: list[set[int]] = field(init=False)
+    _block_sizes: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._block_sizes = [group.block_size for group in self.geometry.groups]
         self.clear()
 
     def clear(self) -> None:
@@ -48,82 +52,82 @@ class Ownership:
     def refusal(self, op: Op) -> str | None:
         """The first reason of `OP_REASONS` for which this op, blocks bound to ids, is illegal."""
         match op:
-            case Allocate(group=group, blocks=blocks):
-                owned = any(self.owner_of(b) is not None for b in blocks)
-                return _first(
-                    range=not (self._is_group(group) and self._are_blocks(blocks)),
-                    duplicate=_repeats(blocks),
-                    owner=owned,
-                )
-            case Free(group=group, blocks=blocks) | Zero(group=group, blocks=blocks):
-                return _first(
-                    range=not (self._is_group(group) and self._are_blocks(blocks)),
-                    duplicate=_repeats(blocks),
-                    owner=not self._owns(group, blocks),
-                )
             case WriteTokens(group=group, slots=slots) | Read(group=group, slots=slots):
                 named = [slot for slot in slots if slot is not None]
-                blocks = tuple([slot.block for slot in named])
-                tokens = [slot.token for slot in named]
-                return _first(
-                    range=not (
-                        self._is_group(group)
-                        and self._are_blocks(blocks)
-                        and _within(tokens, self.geometry.groups[group].block_size)
-                    ),
-                    duplicate=type(op) is WriteTokens and _repeats(named),
-                    owner=not self._owns(group, blocks),
-                )
-            case CopyBlocks(group=group, pairs=pairs, tokens=count):
-                blocks = tuple([block for pair in pairs for block in pair])
-                return _first(
-                    range=not (
-                        self._is_group(group)
-                        and self._are_blocks(blocks)
-                        and (count is None or 0 <= count <= self.geometry.groups[group].block_size)
-                    ),
-                    owner=not self._owns(group, blocks),
-                )
+                blocks = [slot.block for slot in named]
+                if not (
+                    self._are_blocks(group, blocks)
+                    and _within([slot.token for slot in named], self._block_sizes[group])
+                ):
+                    return "range"
+                if type(op) is WriteTokens and _repeats(named):
+                    return "duplicate"
+                return self._unless_owned(group, blocks)
             case Offload(jobs=jobs):
                 return self._transfer_refusal(jobs, to_host=True)
             case Restore(jobs=jobs):
                 return self._transfer_refusal(jobs, to_host=False)
+            case Allocate(group=group, blocks=blocks):
+                if not self._are_blocks(group, blocks):
+                    return "range"
+                if _repeats(blocks):
+                    return "duplicate"
+                return self._unless_owned(None, blocks)
+            case Free(group=group, blocks=blocks) | Zero(group=group, blocks=blocks):
+                if not self._are_blocks(group, blocks):
+                    return "range"
+                if _repeats(blocks):
+                    return "duplicate"
+                return self._unless_owned(group, blocks)
+            case CopyBlocks(group=group, pairs=pairs, tokens=count):
+                blocks = [block for pair in pairs for block in pair]
+                counted = () if count is None else (count,)
+                if not (
+                    self._are_blocks(group, blocks)
+                    and _within(counted, self._block_sizes[group] + 1)
+                ):
+                    return "range"
+                return self._unless_owned(group, blocks)
             case Evict(host_slots=host_slots):
-                return _first(
-                    range=not _within(host_slots, len(self.holders)),
-                    duplicate=_repeats(host_slots),
-                    host=any(self.holder_of(slot) is None for slot in host_slots),
-                )
+                if not _within(host_slots, len(self.holders)):
+                    return "range"
+                if _repeats(host_slots):
+                    return "duplicate"
+                return "host" if None in [self.holders[slot] for slot in host_slots] else None
         assert type(op) is Reset
         return None
 
-    def owner_of(self, block: object) -> int | None:
-        """The group that owns a block; None also for what is no block."""
-        return self.owners[block] if type(block) is int and 0 <= block < len(self.owners) else None
+    def _are_blocks(self, group: int, blocks: Sequence[Block]) -> bool:
+        """Whether these are a group and ids of blocks."""
+        if not 0 <= group < len(self._block_sizes):
+            return False
+        ids = [block for block in blocks if type(block) is int]
+        return len(ids) == len(blocks) and _within(ids, len(self.owners))
 
-    def holder_of(self, host_slot: int) -> int | None:
-        """The group whose chunk a host slot holds; None also for what is no slot."""
-        return self.holders[host_slot] if 0 <= host_slot < len(self.holders) else None
+    def _unless_owned(self, group: int | None, blocks: Sequence[Block]) -> str | None:
+        """A reason where one of these blocks has another owner; None stands for nobody."""
+        found = {self.owners[block_id(block)] for block in blocks}
+        return None if found <= {group} else "owner"
 
     def _transfer_refusal(self, jobs: tuple[Job, ...], *, to_host: bool) -> str | None:
-        moves = [(job.group, move) for job in jobs for move in job.moves]
-        in_range = (
-            all(self._is_group(job.group) for job in jobs)
-            and self._are_blocks([move.block for _, move in moves])
-            and _within([move.host_slot for _, move in moves], len(self.holders))
-            and _within([move.part for _, move in moves], self.geometry.host.chunk_blocks)
-        )
-        if not in_range:
+        moves = [move for job in jobs for move in job.moves]
+        for job in jobs:
+            if not self._are_blocks(job.group, [move.block for move in job.moves]):
+                return "range"
+        if not (
+            _within([move.host_slot for move in moves], len(self.holders))
+            and _within([move.part for move in moves], self.geometry.host.chunk_blocks)
+        ):
             return "range"
-        if to_host:
-            repeats = _repeats([(move.host_slot, move.part) for _, move in moves])
-        else:
-            repeats = _repeats([move.block for _, move in moves])
-        return _first(
-            duplicate=repeats,
-            owner=any(self.owner_of(move.block) != group for group, move in moves),
-            host=self._crowded(jobs) if to_host else self._absent(jobs),
-        )
+        places = [(move.host_slot, move.part) for move in moves]
+        if _repeats(places if to_host else [move.block for move in moves]):
+            return "duplicate"
+        for job in jobs:
+            reason = self._unless_owned(job.group, [move.block for move in job.moves])
+            if reason:
+                return reason
+        refused = self._crowded(jobs) if to_host else self._absent(jobs)
+        return "host" if refused else None
 
     def _crowded(self, jobs: tuple[Job, ...]) -> bool:
         """Whether an offload would put two groups into one host slot."""
@@ -146,24 +150,10 @@ class Ownership:
             for move in job.moves
         )
 
-    def _is_group(self, group: int) -> bool:
-        return 0 <= group < len(self.geometry.groups)
 
-    def _are_blocks(self, blocks: Iterable[object]) -> bool:
-        return all(type(b) is int and 0 <= b < len(self.owners) for b in blocks)
-
-    def _owns(self, group: int, blocks: Iterable[object]) -> bool:
-        return all(self.owner_of(block) == group for block in blocks)
+def _within(values: Sequence[int], end: int) -> bool:
+    return not values or (min(values) >= 0 and max(values) < end)
 
 
-def _first(**reasons: bool) -> str | None:
-    return next((reason for reason, applies in reasons.items() if applies), None)
-
-
-def _within(values: Iterable[int], end: int) -> bool:
-    return all(0 <= value < end for value in values)
-
-
-def _repeats(values: Iterable[object]) -> bool:
-    listed = list(values)
-    return len(set(listed)) < len(listed)
+def _repeats(values: Sequence[object]) -> bool:
+    return len(set(values)) < len(values)
