@@ -1,7 +1,8 @@
 """The model: the bytes of the pool and of the host tier, and what each op makes of them.
 
 Every byte is known from birth (poison) to the end. `apply` changes exactly the bytes that an op may
-change; whatever else differs in an implementation is a fault.
+change; whatever else differs in an implementation is a fault. Bytes move in words, as long ones as
+every field of a group consists of; that is all that words are for.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from kvexact.refmodel.address import Addresses
 from kvexact.refmodel.content import Bytes, poison, slot_rows
-from kvexact.refmodel.layout import GroupLayout, group_layout
+from kvexact.refmodel.layout import GroupLayout, group_layout, word_bytes
 from kvexact.refmodel.ops import (
     Allocate,
     CopyBlocks,
@@ -28,11 +29,14 @@ from kvexact.refmodel.ops import (
     Zero,
     block_id,
 )
-from kvexact.refmodel.plan import Plan
+from kvexact.refmodel.plan import Plan, round_up
 from kvexact.refmodel.refusals import Ownership
 
 Mask = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.unsignedinteger]
 AREAS = ("pool", "host")
+
+_WORDS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +79,28 @@ class Cache:
     def __init__(self, planned: Plan) -> None:
         geometry = planned.geometry
         self.plan = planned
-        self.areas: dict[str, Bytes] = {
-            "pool": poison(0, planned.physical_bytes),
-            "host": poison(1, planned.host_slots * planned.row_bytes),
-        }
+        self.areas: dict[str, Bytes] = {}
+        self._memory: dict[tuple[str, int], Words] = {}
+        sizes = (planned.physical_bytes, planned.host_slots * planned.row_bytes)
+        for number, (area, size) in enumerate(zip(AREAS, sizes, strict=True)):
+            whole = poison(number, round_up(size, max(_WORDS)))
+            self.areas[area] = whole[:size]
+            self._memory |= {(area, word): whole.view(f"u{word}") for word in _WORDS}
         self.ownership = Ownership(geometry, planned.host_slots)
         self.written: list[Mask] = [
             np.zeros((geometry.blocks, group.block_size), np.bool_) for group in geometry.groups
         ]
         self._host_written: dict[tuple[int, int], Mask] = {}
-        self._layouts: dict[int, GroupLayout] = {}
+        self._last_payload: tuple[WriteTokens | None, Bytes] = None, np.empty(0, np.uint8)
+        groups = range(len(geometry.groups))
+        self._layouts = [group_layout(planned, group) for group in groups]
+        self._words = [word_bytes(planned, group) for group in groups]
+        self._in_words = [
+            layout.in_words(word) for layout, word in zip(self._layouts, self._words, strict=True)
+        ]
 
     def layout(self, group: int) -> GroupLayout:
         """Where a group's content lies."""
-        if group not in self._layouts:
-            self._layouts[group] = group_layout(self.plan, group)
         return self._layouts[group]
 
     def refusal(self, op: Op) -> str | None:
@@ -97,20 +108,24 @@ class Cache:
         return self.ownership.refusal(op)
 
     def payload(self, op: WriteTokens) -> Bytes:
-        """Rows [slot, row byte] that a write stores, pad rows included."""
-        layout = self.layout(op.group)
-        slots = [
-            -1 if slot is None else block_id(slot.block) * layout.block_size + slot.token
-            for slot in op.slots
-        ]
-        return slot_rows(op.tag, op.group, np.array(slots, np.int64), layout.row_bytes)
+        """Rows [slot, row byte] that a write stores, pad rows included; not to be changed."""
+        last, rows = self._last_payload
+        if last is not op:
+            layout = self.layout(op.group)
+            slots = [
+                -1 if slot is None else block_id(slot.block) * layout.block_size + slot.token
+                for slot in op.slots
+            ]
+            rows = slot_rows(op.tag, op.group, np.array(slots, np.int64), layout.row_bytes)
+            self._last_payload = op, rows
+        return rows
 
     def split_rows(self, op: WriteTokens | Read, rows: Bytes) -> tuple[Bytes, ...]:
-        """Rows per layer set, [slot, layer, head, cell byte]."""
+        """A copy of rows per layer set, [slot, layer, head, cell byte]."""
         split, start = [], 0
         for shape in self.layout(op.group).shapes:
             end = start + shape[0] * shape[1] * shape[2]
-            split.append(np.ascontiguousarray(rows[:, start:end]).reshape(-1, *shape))
+            split.append(rows[:, start:end].copy().reshape(-1, *shape))
             start = end
         return tuple(split)
 
@@ -131,7 +146,9 @@ class Cache:
             case Zero(group=group, blocks=blocks):
                 ids = np.array(blocks, np.intp)
                 self.written[group][ids] = False
-                return self._store("pool", self.layout(group).of_blocks(ids), np.uint8(0))
+                places = self._in_words[group].of_blocks(ids)
+                zeros = np.zeros(places.shape, f"u{self._words[group]}")
+                return self._store("pool", group, places, zeros)
             case CopyBlocks():
                 return self._copy(op)
             case Offload(jobs=jobs):
@@ -150,37 +167,43 @@ class Cache:
         self.ownership.clear()
         return Effect(acted)
 
-    def _store(self, area: str, places: Addresses, data: Bytes | np.uint8) -> Effect:
-        memory = self.areas[area]
-        changed = np.count_nonzero(memory[places] != data)
+    def _load(self, area: str, group: int, places: Addresses) -> Words:
+        return self._memory[area, self._words[group]][places]
+
+    def _store(self, area: str, group: int, places: Addresses, data: Words) -> Effect:
+        """Store words of a group at these places; all of an op go through here."""
+        memory = self._memory[area, self._words[group]]
+        before = memory[places]
         memory[places] = data
-        return Effect(places.size > 0, places.size, int(changed))
+        changed = np.count_nonzero(before.view(np.uint8) != data.view(np.uint8))
+        return Effect(places.size > 0, before.nbytes, int(changed))
 
     def _write(self, op: WriteTokens) -> Effect:
         rows = self.payload(op)
         kept = [i for i, slot in enumerate(op.slots) if slot is not None]
         blocks, tokens = _slot_arrays(op.slots)
         self.written[op.group][blocks, tokens] = True
-        return self._store("pool", self.layout(op.group).of_slots(blocks, tokens), rows[kept])
+        places = self._in_words[op.group].of_slots(blocks, tokens)
+        words = rows[kept].view(f"u{self._words[op.group]}")
+        return self._store("pool", op.group, places, words)
 
     def _read(self, group: int, slots: tuple[Slot | None, ...]) -> Effect:
         layout = self.layout(group)
         kept = [i for i, slot in enumerate(slots) if slot is not None]
         blocks, tokens = _slot_arrays(slots)
         rows = np.zeros((len(slots), layout.row_bytes), np.uint8)
-        rows[kept] = self.areas["pool"][layout.of_slots(blocks, tokens)]
+        places = self._in_words[group].of_slots(blocks, tokens)
+        rows[kept] = self._load("pool", group, places).view(np.uint8)
         return Effect(bool(kept), len(kept) * layout.row_bytes, rows=rows)
 
     def _copy(self, op: CopyBlocks) -> Effect:
-        layout, pool, written = self.layout(op.group), self.areas["pool"], self.written[op.group]
+        layout, written = self._in_words[op.group], self.written[op.group]
         count = layout.block_size if op.tokens is None else op.tokens
-        tokens = np.arange(count, dtype=np.intp)
         effect = _NOTHING
         for source, target in op.pairs:
             here, there = block_id(source), block_id(target)
-            data = pool[layout.of_slots(np.full(count, here, np.intp), tokens)]
-            places = layout.of_slots(np.full(count, there, np.intp), tokens)
-            effect += self._store("pool", places, data)
+            data = self._load("pool", op.group, layout.of_tokens(here, count))
+            effect += self._store("pool", op.group, layout.of_tokens(there, count), data)
             written[there, :count] = written[here, :count]
         return effect
 
@@ -193,7 +216,8 @@ class Cache:
                 self._host_written[move.host_slot, move.part] = self.written[job.group][
                     block
                 ].copy()
-            effect += self._store("host", in_host, self.areas["pool"][in_pool])
+            data = self._load("pool", job.group, in_pool)
+            effect += self._store("host", job.group, in_host, data)
         return effect
 
     def _restore(self, jobs: tuple[Job, ...]) -> Effect:
@@ -201,25 +225,28 @@ class Cache:
         for job, blocks, in_pool, in_host in self._transfers(jobs):
             for move, block in zip(job.moves, blocks, strict=True):
                 self.written[job.group][block] = self._host_written[move.host_slot, move.part]
-            effect += self._store("pool", in_pool, self.areas["host"][in_host])
+            data = self._load("host", job.group, in_host)
+            effect += self._store("pool", job.group, in_pool, data)
         return effect
 
     def _transfers(
         self, jobs: tuple[Job, ...]
     ) -> list[tuple[Job, Addresses, Addresses, Addresses]]:
-        """Per job that moves something: its block ids, their addresses in pool and host tier."""
+        """Per job that moves something: its block ids, their words in pool and host tier."""
         found = []
         for job in jobs:
             if not job.moves:
                 continue
-            layout = self.layout(job.group)
+            layout = self._in_words[job.group]
+            row_words = self.plan.row_bytes // self._words[job.group]
             blocks, slots, parts = np.array(job.moves, np.intp).T
-            in_host = layout.host[parts] + slots[:, None] * self.plan.row_bytes
+            in_host = layout.host[parts] + slots[:, None] * row_words
             found.append((job, blocks, layout.of_blocks(blocks), in_host))
         return found
 
 
 def _slot_arrays(slots: tuple[Slot | None, ...]) -> tuple[Addresses, Addresses]:
     """Blocks and tokens of the slots that are no pads."""
-    named = np.array([slot for slot in slots if slot is not None], np.intp).reshape(-1, 2)
-    return named[:, 0], named[:, 1]
+    named = [slot for slot in slots if slot is not None]
+    blocks = [block_id(slot.block) for slot in named]
+    return np.array(blocks, np.intp), np.array([slot.token for slot in named], np.intp)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kvexact.refmodel.address import Addresses, Placement
-from kvexact.refmodel.cache import Cache, Effect
+from kvexact.refmodel.cache import Cache, Effect, Words
 from kvexact.refmodel.content import Bytes, poison
 from kvexact.refmodel.ops import Op, WriteTokens, block_id
 from kvexact.refmodel.plan import Plan
@@ -90,9 +90,11 @@ class _Recorder(Cache):
         self._op_id = op.id
         return self.apply(op)
 
-    def _store(self, area: str, places: Addresses, data: Bytes | np.uint8) -> Effect:
-        self.writers[area][places] = self._op_id
-        return super()._store(area, places, data)
+    def _store(self, area: str, group: int, places: Addresses, data: Words) -> Effect:
+        word = self._words[group]
+        for byte in range(word):
+            self.writers[area][places * word + byte] = self._op_id
+        return super()._store(area, group, places, data)
 
 
 def explain(planned: Plan, ops: Sequence[Op], area: str, want: Bytes, got: Bytes) -> Explanation:

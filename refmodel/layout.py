@@ -7,6 +7,8 @@ import numpy as np
 from kvexact.refmodel.address import Addresses
 from kvexact.refmodel.plan import Plan
 
+_LONGEST_WORD = 8
+
 
 @dataclass(frozen=True, slots=True)
 class GroupLayout:
@@ -38,9 +40,34 @@ class GroupLayout:
         """Addresses [slot, row byte] of token slots."""
         return self.cells[tokens] + blocks[:, None] * self.cell_strides
 
+    def of_tokens(self, block: int, count: int) -> Addresses:
+        """Addresses [token, row byte] of the first tokens of a block."""
+        return self.cells[:count] + block * self.cell_strides
+
     def of_blocks(self, blocks: Addresses) -> Addresses:
         """Addresses [block, image byte] of all content of blocks."""
         return self.image + blocks[:, None] * self.image_strides
+
+    def in_words(self, size: int) -> "GroupLayout":
+        """The same layout with words of ``size`` bytes for bytes; they must divide every field."""
+        return GroupLayout(
+            self.block_size,
+            self.cells[:, ::size] // size,
+            self.cell_strides[::size] // size,
+            self.shapes,
+            self.image[::size] // size,
+            self.image_strides[::size] // size,
+            self.host[:, ::size] // size,
+        )
+
+
+def word_bytes(planned: Plan, group: int) -> int:
+    """The longest words, of 8 bytes at most, that every field of a group consists of."""
+    numbers = [planned.row_bytes]
+    for placement in planned.placements[group]:
+        for item in placement.places:
+            numbers += [item.offset, item.field.width_bytes, *item.strides.values()]
+    return int(np.gcd.reduce([_LONGEST_WORD, *numbers]))
 
 
 def group_layout(planned: Plan, group: int) -> GroupLayout:
