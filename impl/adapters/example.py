@@ -101,11 +101,11 @@ class ExampleCache(Target):
                 moves = [move for job in op.jobs for move in job.moves]
                 for move, name in product(moves, self.views.keys() & self.offloaded):
                     page = self.views[name][:, ops.block_id(move.block)]
-                    row = (name, move.host_slot, move.part)
+                    key = (name, move.host_slot, move.part)
                     if isinstance(op, ops.Offload):
-                        self.host[row] = page.clone()
+                        self.host[key] = page.clone()
                     else:
-                        page.copy_(self.host[row])
+                        page.copy_(self.host[key])
         return None
 
     def view(self, area: Area) -> Bytes:
