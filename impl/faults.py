@@ -355,7 +355,7 @@ _register(
     "rest_of_tile_lost",
     "ALIGN",
     "sglang#15522",
-    2,
+    1,
     _LOST | _READ,
     "Bytes behind the last full wide access are left out.",
     macros=("KVEXACT_FAULT_REST_OF_TILE_LOST",),

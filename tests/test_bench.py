@@ -1,0 +1,67 @@
+"""The bench: its keys, its budgets, and ratios that add up."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from kvexact.fuzz import bench as module
+from kvexact.fuzz.bench import BUDGETS, Result, bench, result, sample
+from kvexact.fuzz.bench_parts import gb_per_s, long_arrays
+from kvexact.fuzz.run import same_bytes
+
+
+@pytest.fixture(scope="module")
+def found() -> Result:
+    """One round."""
+    return result(sample(range(1)))
+
+
+def test_ratios_follow_from_times(found: Result) -> None:
+    """All ratios are to the empty step."""
+    empty = found.empty_step_us
+
+    assert found.prng_op_over_empty_step == pytest.approx(found.prng_op_us / empty)
+    added = found.machine_step_us - empty
+    assert found.machine_added_over_empty_step == pytest.approx(added / empty)
+    assert sum(found.parts_us.values()) == pytest.approx(found.prng_op_us)
+    assert found.setup_over_empty_step > 0
+    assert found.journal_added_over_empty_step > 0
+    assert min(found.ops_per_s.values()) > 0
+
+
+def test_json_and_check(found: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A budget fails with --check alone; the JSON has both keys with a budget."""
+    slow = replace(found, prng_op_over_empty_step=7.0, machine_added_over_empty_step=0.5)
+    monkeypatch.setattr(module, "sample", list)
+    monkeypatch.setattr(module, "result", lambda _: slow)
+
+    plain = CliRunner().invoke(bench, ["--json"])
+    checked = CliRunner().invoke(bench, ["--check"])
+
+    assert plain.exit_code == 0
+    assert set(BUDGETS) < set(json.loads(plain.stdout))
+    assert checked.exit_code == 1
+    assert "prng_op_over_empty_step is 7.00, more than 0.7" in checked.stderr
+    assert "machine_added_over_empty_step is" not in checked.stderr
+    assert "(at most 0.7)" in checked.stdout
+
+
+def test_comparison_of_long_arrays() -> None:
+    """It is timed on arrays that are equal."""
+    one, other = long_arrays()
+
+    assert gb_per_s(same_bytes, one, other) > 0
+    other[-1] ^= 1
+    assert not same_bytes(one, other)
+    assert not same_bytes(one, other[:-1])
+
+
+def test_comparison_of_arrays_that_are_not_contiguous() -> None:
+    """A target may show its bytes through a strided view."""
+    bytes_ = np.arange(64, dtype=np.uint8)
+
+    assert same_bytes(bytes_[::2], bytes_[::2].copy())
+    assert not same_bytes(bytes_[::2], bytes_[1::2])

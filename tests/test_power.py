@@ -1,0 +1,150 @@
+"""Power: what counts as found, the command, and that known minima are minima."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from kvexact.fuzz.enumerate import alphabet, failing
+from kvexact.fuzz.failure import explain_failure
+from kvexact.fuzz.items import Profile
+from kvexact.fuzz.power import power, run_trials, score
+from kvexact.fuzz.reduce import reduce_failure
+from kvexact.fuzz.trial import judge, search_hypothesis, search_prng
+from kvexact.impl.engine.engine import CpuEngine
+from kvexact.impl.faults import FAULTS
+from kvexact.refmodel.ops import OPS
+from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
+
+KEYS = [
+    "name",
+    "kind",
+    "report",
+    "engine",
+    "found",
+    "seeds",
+    "ops_median",
+    "reduce_executions_median",
+    "reduced_ops",
+    "known_minimum",
+    "minimal",
+]
+QUICK = ("width_without_scales", "scale_views_from_shape", "phantom_regions_unreported")
+
+
+def run(*args: str) -> tuple[int, str]:
+    """Exit code and standard output of the command."""
+    found = CliRunner().invoke(power, args)
+    return found.exit_code, found.stdout
+
+
+def test_list_prints_names_and_nothing_else() -> None:
+    """One name a line."""
+    assert run("--list") == (0, "".join(f"{name}\n" for name in FAULTS))
+
+
+def test_json_has_exactly_the_promised_keys() -> None:
+    """Faults in the order in which they were asked for."""
+    code, text = run(
+        "--json", "--seeds", "2", "--workers", "1", *(f"--fault={name}" for name in QUICK)
+    )
+
+    assert code == 0
+    found = json.loads(text)
+    assert list(found) == ["faults"]
+    assert [fault["name"] for fault in found["faults"]] == list(QUICK)
+    for fault in found["faults"]:
+        assert list(fault) == KEYS
+        assert fault["engine"] == "prng"
+        assert (fault["found"], fault["seeds"], fault["minimal"]) == (2, 2, True)
+        assert fault["reduced_ops"] == fault["known_minimum"]
+        assert fault["ops_median"] < 20_000
+        assert fault["reduce_executions_median"] <= 300
+
+
+def test_results_do_not_depend_on_the_number_of_workers() -> None:
+    """Every trial has its own seed."""
+    alone, shared = (
+        sorted(run_trials(QUICK, "prng", 2, seed=3, workers=workers), key=str) for workers in (1, 2)
+    )
+
+    assert alone == shared
+
+
+def test_hypothesis_finds_a_fault_of_each_bug() -> None:
+    """The other chooser."""
+    code, text = run(
+        "--chooser=hypothesis", "--json", "--seeds=1", "--workers=1", f"--fault={QUICK[0]}"
+    )
+
+    assert code == 0
+    assert json.loads(text)["faults"][0]["engine"] == "hypothesis"
+
+
+def test_the_table_says_what_was_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault whose report names another kind of difference is not found: exit 1."""
+    name = QUICK[0]
+    monkeypatch.setitem(FAULTS, name, replace(FAULTS[name], differences=frozenset({"refusal"})))
+
+    found = CliRunner().invoke(power, ["--seeds=1", "--workers=1", f"--fault={name}"])
+
+    assert found.exit_code == 1
+    assert "0 of 1" in found.stdout
+    assert "reported as mismatch / offload / lost" in found.stderr
+
+
+def test_the_sound_engine_is_not_found() -> None:
+    """Neither chooser reports anything."""
+    sound = replace(FAULTS[QUICK[0]], target=CpuEngine)
+
+    trial = judge(sound, *search_prng(CpuEngine, seed=5, ops_most=500))
+    other = judge(sound, *search_hypothesis(CpuEngine, 5, Profile(shards=1, examples=2)))
+
+    assert not trial.found
+    assert trial.ops >= 500
+    assert "no failure in" in trial.missed
+    assert not other.found
+    assert score(QUICK[0], "prng", [trial]).ops_median is None
+
+
+def test_a_failure_of_the_sound_engine_is_no_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace that fails without the fault, too, shows nothing about the fault."""
+    fault = FAULTS[QUICK[0]]
+    monkeypatch.setattr("kvexact.fuzz.trial.CpuEngine", fault.target)
+
+    trial = judge(fault, *search_prng(fault.target, seed=0))
+
+    assert trial.missed.startswith("the sound engine fails, too")
+
+
+def test_nine_of_ten_seeds_are_enough_for_hypothesis_alone() -> None:
+    """The PRNG has to find a fault from every seed."""
+    fault = FAULTS[QUICK[0]]
+    hit = judge(fault, *search_prng(fault.target, seed=0))
+    miss = replace(hit, missed="nothing")
+
+    for misses, prng, hypothesis in ((0, True, True), (1, False, True), (2, False, False)):
+        trials = [hit] * (10 - misses) + [miss] * misses
+        assert score(fault.name, "prng", trials).passed is prng
+        assert score(fault.name, "hypothesis", trials).passed is hypothesis
+    assert not score(fault.name, "hypothesis", [replace(hit, minimal=False)]).passed
+
+
+def test_the_alphabet_has_every_kind_of_op() -> None:
+    """Legal and illegal, with one element and with several."""
+    geometry = Geometry((Group(2, 2, (LayerSet(1, 1, 4, 4, "fp8"),)),), 2, Host(64))
+
+    assert {type(op) for op in alphabet(geometry, 0)} == set(OPS.values())
+
+
+@pytest.mark.parametrize("name", [n for n, fault in FAULTS.items() if fault.known_minimum <= 3])
+def test_no_shorter_trace_fails(name: str) -> None:
+    """By enumeration on the geometry of a reduced trace."""
+    fault = FAULTS[name]
+    failed, _ = search_prng(fault.target, seed=1)
+    assert failed is not None
+    geometry = reduce_failure(fault.target, failed[0], explain_failure(*failed)).program.geometry
+
+    if fault.known_minimum:
+        assert failing(fault.target, geometry, fault.known_minimum - 1) == []
