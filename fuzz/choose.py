@@ -3,9 +3,15 @@
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+import numpy as np
+
 Item = TypeVar("Item")
 
 _MASK = 2**64 - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_FIRST = 0xBF58476D1CE4E5B9
+_SECOND = 0x94D049BB133111EB
+_AT_A_TIME = 256
 
 
 class Chooser(Protocol):
@@ -21,30 +27,41 @@ class Prng:
 
     def __init__(self, seed: int) -> None:
         self._state = seed & _MASK
+        self._words: list[int] = []
 
     def below(self, end: int) -> int:
-        self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
-        word = self._state
-        word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
-        return ((word ^ (word >> 31)) * end) >> 64
+        if not self._words:
+            self._refill()
+        return (self._words.pop() * end) >> 64
+
+    def _refill(self) -> None:
+        """The next words at once: one by one, each costs more than what it decides."""
+        steps = np.arange(1, _AT_A_TIME + 1, dtype=np.uint64)
+        words = np.uint64(self._state) + steps * np.uint64(_GOLDEN)
+        self._state = int(words[-1])
+        words = (words ^ (words >> np.uint64(30))) * np.uint64(_FIRST)
+        words = (words ^ (words >> np.uint64(27))) * np.uint64(_SECOND)
+        self._words = (words ^ (words >> np.uint64(31)))[::-1].tolist()
 
 
 class Digits:
-    """One number read as digits of mixed radix; once it is used up, noise that it seeds.
+    """One number read as digits of mixed radix; once it is used up, SplitMix64 seeded with it.
 
     So one drawn integer decides a whole step, and a lower integer makes a simpler one.
     """
 
     def __init__(self, number: int) -> None:
         self._rest = number
-        self._noise = Prng(number)
+        self._state = number
 
     def below(self, end: int) -> int:
-        if not self._rest:
-            return self._noise.below(end)
-        self._rest, digit = divmod(self._rest, end)
-        return digit
+        if self._rest:
+            self._rest, digit = divmod(self._rest, end)
+            return digit
+        self._state = word = (self._state + _GOLDEN) & _MASK
+        word = ((word ^ (word >> 30)) * _FIRST) & _MASK
+        word = ((word ^ (word >> 27)) * _SECOND) & _MASK
+        return ((word ^ (word >> 31)) * end) >> 64
 
 
 def pick(chooser: Chooser, items: Sequence[Item]) -> Item:

@@ -47,6 +47,7 @@ class Family:
         draw: draws a geometry.
         weights: how often each op is drawn; empty for a family that only plans.
         illegal_percent: how often an op is drawn to be refused.
+        batch_percent: how often a transfer is so large that fast paths for batches may begin.
         summary: what this family is there to meet.
     """
 
@@ -55,6 +56,7 @@ class Family:
     summary: str
     weights: Mapping[str, int] = field(default_factory=lambda: WEIGHTS)
     illegal_percent: int = 4
+    batch_percent: int = 5
 
     @property
     def plans_only(self) -> bool:
@@ -329,7 +331,12 @@ FAMILIES: dict[str, Family] = {
         Family("overlay", overlay, "groups over the same bytes"),
         Family("kernel_split", kernel_split, "several kernel blocks in a manager block"),
         Family("chunked", chunked, "several blocks in a host chunk"),
-        Family("batch", batch, "many descriptors, both sides of the fast path's gates"),
+        Family(
+            "batch",
+            batch,
+            "many descriptors, both sides of the fast path's gates",
+            batch_percent=40,
+        ),
         Family("refusals", refusals, "illegal ops", illegal_percent=45),
         Family("planning", planning, "facts and refusals at real sizes", weights={}),
     )

@@ -75,6 +75,7 @@ class Mix:
     kinds: tuple[str, ...]
     weights: tuple[int, ...]
     illegal_percent: int
+    batch_percent: int
 
     @classmethod
     def draw(cls, chooser: Chooser, family: Family, target: type[Target] | Target) -> "Mix":
@@ -85,7 +86,7 @@ class Mix:
                 kinds.append(kind)
                 weights.append(weight)
         illegal = family.illegal_percent if target.op_refusals else 0
-        return cls(tuple(kinds), tuple(weights), illegal)
+        return cls(tuple(kinds), tuple(weights), illegal, family.batch_percent)
 
 
 class Steps:
@@ -212,7 +213,7 @@ class Steps:
     def _moves_wanted(self, chooser: Chooser, group: int) -> int:
         """A few moves; or as many as make about 16 descriptors, where fast paths begin."""
         few = 1 + chooser.below(4)
-        if self._mix.illegal_percent < 10 and chance(chooser, 40):
+        if chance(chooser, self._mix.batch_percent):
             return max(few, 15 // self._runs_per_block[group] + chooser.below(3))
         return few
 
