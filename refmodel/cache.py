@@ -39,7 +39,7 @@ AREAS = ("pool", "host")
 _WORDS = (1, 2, 4, 8)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Effect:
     """What an op did in the model.
 
@@ -180,8 +180,7 @@ class Cache:
 
     def _write(self, op: WriteTokens) -> Effect:
         rows = self.payload(op)
-        kept = [i for i, slot in enumerate(op.slots) if slot is not None]
-        blocks, tokens = _slot_arrays(op.slots)
+        kept, blocks, tokens = _slot_arrays(op.slots)
         self.written[op.group][blocks, tokens] = True
         places = self._in_words[op.group].of_slots(blocks, tokens)
         words = rows[kept].view(f"u{self._words[op.group]}")
@@ -189,8 +188,7 @@ class Cache:
 
     def _read(self, group: int, slots: tuple[Slot | None, ...]) -> Effect:
         layout = self.layout(group)
-        kept = [i for i, slot in enumerate(slots) if slot is not None]
-        blocks, tokens = _slot_arrays(slots)
+        kept, blocks, tokens = _slot_arrays(slots)
         rows = np.zeros((len(slots), layout.row_bytes), np.uint8)
         places = self._in_words[group].of_slots(blocks, tokens)
         rows[kept] = self._load("pool", group, places).view(np.uint8)
@@ -209,22 +207,23 @@ class Cache:
 
     def _offload(self, jobs: tuple[Job, ...]) -> Effect:
         effect = _NOTHING
+        holders, parts = self.ownership.holders, self.ownership.parts
         for job, blocks, in_pool, in_host in self._transfers(jobs):
-            for move, block in zip(job.moves, blocks, strict=True):
-                self.ownership.holders[move.host_slot] = job.group
-                self.ownership.parts[move.host_slot].add(move.part)
-                self._host_written[move.host_slot, move.part] = self.written[job.group][
-                    block
-                ].copy()
+            masks = self.written[job.group][blocks]
+            for move, mask in zip(job.moves, masks, strict=True):
+                holders[move.host_slot] = job.group
+                parts[move.host_slot].add(move.part)
+                self._host_written[move.host_slot, move.part] = mask
             data = self._load("pool", job.group, in_pool)
             effect += self._store("host", job.group, in_host, data)
         return effect
 
     def _restore(self, jobs: tuple[Job, ...]) -> Effect:
         effect = _NOTHING
-        for job, blocks, in_pool, in_host in self._transfers(jobs):
-            for move, block in zip(job.moves, blocks, strict=True):
-                self.written[job.group][block] = self._host_written[move.host_slot, move.part]
+        for job, _, in_pool, in_host in self._transfers(jobs):
+            written = self.written[job.group]
+            for move in job.moves:
+                written[block_id(move.block)] = self._host_written[move.host_slot, move.part]
             data = self._load("host", job.group, in_host)
             effect += self._store("pool", job.group, in_pool, data)
         return effect
@@ -245,8 +244,9 @@ class Cache:
         return found
 
 
-def _slot_arrays(slots: tuple[Slot | None, ...]) -> tuple[Addresses, Addresses]:
-    """Blocks and tokens of the slots that are no pads."""
+def _slot_arrays(slots: tuple[Slot | None, ...]) -> tuple[list[int], Addresses, Addresses]:
+    """Of the slots that are no pads: which they are, their blocks and their tokens."""
+    kept = [i for i, slot in enumerate(slots) if slot is not None]
     named = [slot for slot in slots if slot is not None]
-    blocks = [block_id(slot.block) for slot in named]
-    return np.array(blocks, np.intp), np.array([slot.token for slot in named], np.intp)
+    blocks = np.array([block_id(slot.block) for slot in named], np.intp)
+    return kept, blocks, np.array([slot.token for slot in named], np.intp)
