@@ -170,7 +170,8 @@ def power(
             trials[name][number] = trial
             progress.update(bar, advance=1, description=name)
             if trial.missed:
-                progress.console.print(f"{name}, seed {number}: {trial.missed}", highlight=False)
+                line = f"{name}, seed {number}: {trial.missed}"
+                progress.console.print(line, highlight=False, soft_wrap=True)
     scores = [score(name, engine, list(trials[name].values())) for name in names]
     if as_json:
         click.echo(json.dumps({"faults": [asdict(one) for one in scores]}, indent=2))

@@ -146,7 +146,7 @@ class _ScaleViewsFromShape(Planner):
         return tuple([one._replace(block=dense) if one.field.is_scale else one for one in right])
 
 
-@_planted("scale_views_mended_in_writer_only", "ALIAS", "vllm#49226", 2, _READ)
+@_planted("scale_views_mended_in_writer_only", "ALIAS", "vllm#49226", 2, _READ | _BOUNDS)
 class _ReaderScalesFromShape(Views):
     """Scale views were mended in the writer; the reader still takes strides from the shape."""
 
