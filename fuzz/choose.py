@@ -65,8 +65,8 @@ class Digits:
 
 
 def pick(chooser: Chooser, items: Sequence[Item]) -> Item:
-    """One of the items."""
-    return items[chooser.below(len(items))]
+    """One of the items; the only one costs no choice."""
+    return items[chooser.below(len(items)) if len(items) > 1 else 0]
 
 
 def chance(chooser: Chooser, percent: int) -> bool:

@@ -26,15 +26,15 @@ _PAD = (4, 8, 12, 16, 32, 64, 256)
 
 #: How often each op is drawn, in a hundred or so.
 WEIGHTS: Mapping[str, int] = {
-    "allocate": 14,
-    "free": 6,
-    "write_tokens": 22,
-    "zero": 5,
-    "copy_blocks": 8,
-    "offload": 17,
-    "restore": 17,
-    "read": 6,
-    "evict": 4,
+    "allocate": 15,
+    "free": 9,
+    "write_tokens": 20,
+    "zero": 7,
+    "copy_blocks": 9,
+    "offload": 13,
+    "restore": 13,
+    "read": 7,
+    "evict": 5,
     "reset": 1,
 }
 

@@ -33,6 +33,8 @@ _NO_BLOCKS = (-1, 2**31)
 _KEPT = frozenset({"allocate", "write_tokens", "offload", "restore"})
 _DROPPED_PERCENT = 30
 _REMEMBERED = 16
+#: Most tokens of one block in a write or a read; whole small blocks are within it.
+_RUN_MOST = 8
 
 
 @dataclass(slots=True)
@@ -123,6 +125,8 @@ class Steps:
 
     def _group(self, chooser: Chooser) -> int:
         """A group, mostly one that owns blocks."""
+        if len(self._groups) == 1:
+            return 0
         owning = [group for group in self._groups if self._names.live[group]]
         if owning and not chance(chooser, 5):
             return pick(chooser, owning)
@@ -171,10 +175,10 @@ class Steps:
         """A run of tokens, or single tokens all over, of some blocks; pads among them."""
         size = self._geometry.groups[group].block_size
         slots: list[Slot | None] = []
-        for block in self._blocks(chooser, group, 1 + chooser.below(3), bad=False):
+        for block in self._blocks(chooser, group, 1 + chooser.below(2), bad=False):
             first = chooser.below(size)
             end = size if chance(chooser, 50) else first + 1
-            slots += [Slot(block, token) for token in range(first, min(end, first + 16))]
+            slots += [Slot(block, token) for token in range(first, min(end, first + _RUN_MOST))]
         if chance(chooser, 50):
             slots.reverse()
         if chance(chooser, 25):
@@ -212,7 +216,7 @@ class Steps:
 
     def _moves_wanted(self, chooser: Chooser, group: int) -> int:
         """A few moves; or as many as make about 16 descriptors, where fast paths begin."""
-        few = 1 + chooser.below(4)
+        few = 1 + chooser.below(3)
         if chance(chooser, self._mix.batch_percent):
             return max(few, 15 // self._runs_per_block[group] + chooser.below(3))
         return few
@@ -245,6 +249,8 @@ class Steps:
             if holder in (None, group) and slot not in taken
         ]
         parts = range(self._geometry.host.chunk_blocks)
+        if len(parts) == 1:
+            return [(slot, 0) for slot in sample(chooser, slots, count)]
         wanted = 1 + count // len(parts) + chooser.below(2)
         places = [(slot, part) for slot in sample(chooser, slots, wanted) for part in parts]
         return sample(chooser, places, count)

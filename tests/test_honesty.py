@@ -87,12 +87,11 @@ def only_the_pool_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     compare = run.Run._compare_areas
 
     def pool_only(self: run.Run, op: Op | None) -> None:
-        declared = type(self.target).declared
-        type(self.target).declared = frozenset[Area]({"pool"})
+        areas, self._areas = self._areas, ("pool",)
         try:
             compare(self, op)
         finally:
-            type(self.target).declared = declared
+            self._areas = areas
 
     monkeypatch.setattr(run.Run, "_compare_areas", pool_only)
 
