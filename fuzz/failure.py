@@ -8,7 +8,7 @@ import numpy as np
 
 from kvexact.fuzz.run import Run, Wrong
 from kvexact.refmodel.content import Bytes
-from kvexact.refmodel.explain import Explanation, Origin, explain, in_words
+from kvexact.refmodel.explain import CLAIM_BYTES, Explanation, Origin, explain, in_words
 from kvexact.refmodel.facts import FactValue, view
 from kvexact.refmodel.ops import (
     KIND_OF,
@@ -117,8 +117,8 @@ def _mismatch_lines(run: Run, wrong: Wrong, found: Explanation, ops: Sequence[Op
         lines.append(f"  {_NOBODY[found.place]}")
     assert isinstance(wrong.want, np.ndarray)
     assert isinstance(wrong.got, np.ndarray)
-    lines.append(f"  want  {_hex(wrong.want, found.first)}  {_origin_words(found.want, ops)}")
-    got = f"  got   {_hex(wrong.got, found.first)}  {_origin_words(found.got, ops)}"
+    lines.append(f"  want  {_hex(wrong.want, found)}  {_origin_words(found.want, found, ops)}")
+    got = f"  got   {_hex(wrong.got, found)}  {_origin_words(found.got, found, ops)}"
     lines.append(got + _shift_words(found))
     if found.owner and found.place == "content":
         owner = found.owner
@@ -131,9 +131,11 @@ def _mismatch_lines(run: Run, wrong: Wrong, found: Explanation, ops: Sequence[Op
     return lines
 
 
-def _origin_words(origin: Origin | None, ops: Sequence[Op]) -> str:
+def _origin_words(origin: Origin | None, found: Explanation, ops: Sequence[Op]) -> str:
+    if origin is None and found.run_bytes < CLAIM_BYTES:
+        return "too few bytes to say whose"
     if origin is None:
-        return "unknown bytes"
+        return "bytes of nowhere"
     if origin.owner is None:
         return f"never written, {origin.area} byte {origin.position:,} at birth"
     tag = next(op.tag for op in ops if op.id == origin.op and type(op) is WriteTokens)
@@ -228,5 +230,6 @@ def _op_words(op: Op | None) -> str:
     return f"{name}({shown})"
 
 
-def _hex(data: Bytes, first: int) -> str:
-    return data[first : first + 8].tobytes().hex(" ")
+def _hex(data: Bytes, found: Explanation) -> str:
+    """The wrong run's bytes."""
+    return data[found.first : found.first + found.run_bytes].tobytes().hex(" ")

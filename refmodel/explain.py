@@ -64,6 +64,7 @@ class Explanation:
         last_writer: id of the op that the model says wrote this byte last; None: poison.
         changed_bytes: content bytes that the op had to change.
         want, got: where the expected and the found bytes belong; None: unknown.
+        run_bytes: how many bytes, from the first wrong one on, these were sought by.
     """
 
     kind: str
@@ -75,6 +76,7 @@ class Explanation:
     changed_bytes: int
     want: Origin | None
     got: Origin | None
+    run_bytes: int
 
 
 class _Recorder(Cache):
@@ -133,6 +135,7 @@ def explain(planned: Plan, ops: Sequence[Op], area: str, want: Bytes, got: Bytes
         changed_bytes,
         want_from,
         got_from,
+        window.stop - window.start,
     )
 
 
