@@ -69,13 +69,14 @@ _PARTS: dict[type, str] = {
 
 
 # What a difference may be called, by what is decided wrongly: sizes and places on paper, a verdict,
-# room, how much is moved, what a reader walks, from where content comes, where it lies.
+# room, how much is moved, what a reader walks, from where content comes, where it lies. Content
+# that comes in pieces of fewer than eight bytes cannot be named: it is "wrong".
 _PLANNED = {"fact", "refusal"}
 _VERDICT = {"refusal"}
 _BOUNDS = {"out of bounds"}
 _LOST = {"lost"}
 _READ = {"read"}
-_SOURCE = {"lost", "shifted", "stale", "foreign", "zeroed"}
+_SOURCE = {"lost", "shifted", "stale", "foreign", "zeroed", "wrong"}
 _PLACED = _SOURCE | {"frame"}
 
 
@@ -111,7 +112,8 @@ def _planted(
 # Sizes and places.
 
 
-@_planted("cell_without_scales", "ELEM", "kvcached#424", 0, _PLANNED)
+# Where a cell has nothing but scales, none of it is left, and capacities are divided by zero.
+@_planted("cell_without_scales", "ELEM", "kvcached#424", 0, _PLANNED | {"exception"})
 class _CellWithoutScales(Planner):
     """Sizes come from an element that has no room for the inline scales."""
 

@@ -19,6 +19,7 @@ from kvexact.impl.engine.device import (
     POISON,
     POOL,
     SCRATCH,
+    SCRATCH_BYTES,
     WORD_BYTES,
     Device,
     Scratch,
@@ -167,7 +168,10 @@ class CpuDevice(Device):
         """Work is done when it is enqueued."""
 
     def release(self) -> None:
-        """See `Device`."""
+        """See `Device`; scratch memory gets its first size and bytes: every trace runs alike."""
+        if len(self.scratch.bytes) > SCRATCH_BYTES:
+            self.scratch = self._make_scratch(SCRATCH_BYTES)
+        self.scratch.bytes.fill(POISON)
         self._areas.clear()
         self._tables.clear()
         self._context[_AREAS : _AREAS + 4] = 0

@@ -24,6 +24,9 @@ WORD_BYTES = 8
 #: What unused scratch memory holds: no result may lean on zeros that nobody wrote.
 POISON = 0xA5
 
+#: Scratch memory that a device starts with.
+SCRATCH_BYTES = 16 * 1024
+
 
 class Scratch:
     """Memory through which ids, descriptors and rows go to the device, and rows come back.
@@ -58,7 +61,7 @@ class Device(ABC):
         self.source = source
         #: Launches and copies since the last `release`, by name.
         self.counts: dict[str, int] = {}
-        self.scratch = self._make_scratch(1 << 14)
+        self.scratch = self._make_scratch(SCRATCH_BYTES)
 
     def scratch_of(self, nbytes: int) -> Scratch:
         """Scratch memory of at least ``nbytes``; what an earlier op put there may be gone."""
