@@ -110,45 +110,45 @@ class Ownership:
         return None if found <= {group} else "owner"
 
     def _transfer_refusal(self, jobs: tuple[Job, ...], *, to_host: bool) -> str | None:
-        moves = [move for job in jobs for move in job.moves]
-        for job in jobs:
-            if not self._are_blocks(job.group, [move.block for move in job.moves]):
-                return "range"
+        groups: list[int] = []
+        blocks: list[Block] = []
+        slots: list[int] = []
+        parts: list[int] = []
+        for group, moves in jobs:
+            for block, slot, part in moves:
+                groups.append(group)
+                blocks.append(block)
+                slots.append(slot)
+                parts.append(part)
         if not (
-            _within([move.host_slot for move in moves], len(self.holders))
-            and _within([move.part for move in moves], self.geometry.host.chunk_blocks)
+            _within([job.group for job in jobs], len(self._block_sizes))
+            and self._are_blocks(0, blocks)
+            and _within(slots, len(self.holders))
+            and _within(parts, self.geometry.host.chunk_blocks)
         ):
             return "range"
-        places = [(move.host_slot, move.part) for move in moves]
-        if _repeats(places if to_host else [move.block for move in moves]):
+        if _repeats(list(zip(slots, parts, strict=True)) if to_host else blocks):
             return "duplicate"
-        for job in jobs:
-            reason = self._unless_owned(job.group, [move.block for move in job.moves])
-            if reason:
-                return reason
-        refused = self._crowded(jobs) if to_host else self._absent(jobs)
+        if [self.owners[block_id(block)] for block in blocks] != groups:
+            return "owner"
+        refused = self._crowded(groups, slots) if to_host else self._absent(groups, slots, parts)
         return "host" if refused else None
 
-    def _crowded(self, jobs: tuple[Job, ...]) -> bool:
+    def _crowded(self, groups: list[int], slots: list[int]) -> bool:
         """Whether an offload would put two groups into one host slot."""
         holders: dict[int, int] = {}
-        for job in jobs:
-            for move in job.moves:
-                held_by = self.holders[move.host_slot]
-                holder = holders.setdefault(
-                    move.host_slot, job.group if held_by is None else held_by
-                )
-                if holder != job.group:
-                    return True
+        for group, slot in zip(groups, slots, strict=True):
+            held_by = self.holders[slot]
+            if holders.setdefault(slot, group if held_by is None else held_by) != group:
+                return True
         return False
 
-    def _absent(self, jobs: tuple[Job, ...]) -> bool:
+    def _absent(self, groups: list[int], slots: list[int], parts: list[int]) -> bool:
         """Whether a restore asks for what the host tier does not hold."""
-        return any(
-            self.holders[move.host_slot] != job.group or move.part not in self.parts[move.host_slot]
-            for job in jobs
-            for move in job.moves
-        )
+        for group, slot, part in zip(groups, slots, parts, strict=True):
+            if self.holders[slot] != group or part not in self.parts[slot]:
+                return True
+        return False
 
 
 def _within(values: Sequence[int], end: int) -> bool:
