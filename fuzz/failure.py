@@ -8,8 +8,9 @@ import numpy as np
 
 from kvexact.fuzz.run import Run, Wrong
 from kvexact.refmodel.content import Bytes
-from kvexact.refmodel.explain import CLAIM_BYTES, Explanation, Origin, explain, in_words
+from kvexact.refmodel.explain import CLAIM_BYTES, Explanation, Origin, explain
 from kvexact.refmodel.facts import FactValue, view
+from kvexact.refmodel.locate import in_words
 from kvexact.refmodel.ops import (
     KIND_OF,
     CopyBlocks,
@@ -112,7 +113,8 @@ def _mismatch_lines(run: Run, wrong: Wrong, found: Explanation, ops: Sequence[Op
     where = f"{found.wrong_bytes:,} bytes of the {wrong.area} differ ({found.kind})"
     lines = [f"{_op_words(wrong.op)}: {where}, first at {wrong.area} byte {found.first:,}"]
     if found.owner:
-        lines.append(f"  {in_words(found.owner)}")
+        undefined = found.place == "content" and not found.defined
+        lines.append(f"  {in_words(found.owner)}" + undefined * "  (undefined until written)")
     else:
         lines.append(f"  {_NOBODY[found.place]}")
     assert isinstance(wrong.want, np.ndarray)

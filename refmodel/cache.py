@@ -29,8 +29,8 @@ from kvexact.refmodel.ops import (
     Zero,
     block_id,
 )
+from kvexact.refmodel.ownership import Ownership
 from kvexact.refmodel.plan import Plan, round_up
-from kvexact.refmodel.refusals import Ownership
 
 Mask = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.unsignedinteger]

@@ -6,31 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvexact.refmodel.address import Addresses, Placement
+from kvexact.refmodel.address import Addresses
 from kvexact.refmodel.cache import Cache, Effect, Words
 from kvexact.refmodel.content import Bytes, poison
+from kvexact.refmodel.locate import Owner, locate, locate_in_page
 from kvexact.refmodel.ops import Op, WriteTokens, block_id
 from kvexact.refmodel.plan import Plan
 
 #: Fewer equal bytes than this prove nothing about where they came from.
 CLAIM_BYTES = 8
-
-
-class Owner(NamedTuple):
-    """Whose byte this is.
-
-    ``field`` is "padding" where only a layer and a block are known; in the host tier it is "page",
-    with the part of the chunk as ``block`` and the byte of the page's image as ``element``.
-    """
-
-    group: int
-    layer_set: int
-    layer: int
-    block: int
-    head: int
-    token: int
-    field: str
-    element: int
 
 
 class Origin(NamedTuple):
@@ -61,6 +45,7 @@ class Explanation:
         wrong_bytes: how many are wrong.
         place: "content", "padding", "base", "tail", "unowned", or "host".
         owner: whose byte it is; None: nobody's, as ``place`` says.
+        defined: its token slot holds what was written, copied or restored there.
         last_writer: id of the op that the model says wrote this byte last; None: poison.
         changed_bytes: content bytes that the op had to change.
         want, got: where the expected and the found bytes belong; None: unknown.
@@ -72,6 +57,7 @@ class Explanation:
     wrong_bytes: int
     place: str
     owner: Owner | None
+    defined: bool
     last_writer: int | None
     changed_bytes: int
     want: Origin | None
@@ -116,7 +102,7 @@ def explain(planned: Plan, ops: Sequence[Op], area: str, want: Bytes, got: Bytes
     wrong = np.flatnonzero(want != got)
     first = int(wrong[0])
     writer = int(model.writers[area][first])
-    place, owner = _locate(model, area, first)
+    place, owner = locate(model, area, first)
     window = _wrong_run(want, got, model.writers[area], first)
     writes = [op for op in ops if type(op) is WriteTokens]
     want_from = _origin(model, writes, want[window])
@@ -131,12 +117,17 @@ def explain(planned: Plan, ops: Sequence[Op], area: str, want: Bytes, got: Bytes
         wrong.size,
         place,
         owner,
+        place == "content" and owner is not None and _is_defined(model, owner),
         writer if writer >= 0 else None,
         changed_bytes,
         want_from,
         got_from,
         window.stop - window.start,
     )
+
+
+def _is_defined(model: Cache, owner: Owner) -> bool:
+    return bool(model.written[owner.group][owner.block, owner.token])
 
 
 def _wrong_run(want: Bytes, got: Bytes, writers: Addresses, first: int) -> slice:
@@ -165,86 +156,6 @@ def _kind(before: Bytes, got: Bytes, want_from: Origin | None, got_from: Origin 
         return "shifted"
     same_place = want_from.owner is not None and want_from.owner == got_from.owner
     return "stale" if same_place else "foreign"
-
-
-def _locate(model: Cache, area: str, position: int) -> tuple[str, Owner | None]:
-    """What a byte is, and whose."""
-    planned = model.plan
-    if area == "host":
-        return "host", _locate_in_row(model, position)
-    base = planned.geometry.base_offset_bytes
-    if position < base:
-        return "base", None
-    if position >= base + planned.logical_bytes:
-        return "tail", None
-    for group, placements in enumerate(planned.placements):
-        for s, placement in enumerate(placements):
-            for block, owner_group in enumerate(model.ownership.owners):
-                if owner_group == group:
-                    found = _locate_in_page(placement, (group, s, block), position)
-                    if found:
-                        return found
-    return "unowned", None
-
-
-def _locate_in_page(
-    placement: Placement, where: tuple[int, int, int], position: int
-) -> tuple[str, Owner] | None:
-    group, layer_set, block = where
-    for item in placement.places:
-        start = item.offset + block * item.strides["B"]
-        index = _unravel(placement, item.strides, position - start, item.field.width_bytes)
-        if index:
-            layer, part, head, slot, byte = index
-            token = part * placement.extents["N"] + slot
-            element = byte // item.field.unit_bytes
-            owner = Owner(group, layer_set, layer, block, head, token, item.field.name, element)
-            return "content", owner
-    first = placement.places[0]
-    for layer in range(placement.extents["L"]):
-        page = first.offset + block * first.strides["B"] + layer * first.strides["L"]
-        if page + placement.content_bytes <= position < page + placement.page_bytes:
-            return "padding", Owner(group, layer_set, layer, block, 0, 0, "padding", 0)
-    return None
-
-
-def _unravel(
-    placement: Placement, strides: dict[str, int], distance: int, width: int
-) -> tuple[int, int, int, int, int] | None:
-    """(layer, part, head, slot, byte) at this distance from a field's first byte, if it is there.
-
-    Strides nest: from the largest to the smallest, each takes what it can.
-    """
-    if distance < 0:
-        return None
-    index = dict.fromkeys("LPHN", 0)
-    for axis in sorted(index, key=strides.__getitem__, reverse=True):
-        extent = placement.extents[axis]
-        if extent > 1:
-            index[axis] = min(distance // strides[axis], extent - 1)
-            distance -= index[axis] * strides[axis]
-    if distance >= width:
-        return None
-    return index["L"], index["P"], index["H"], index["N"], distance
-
-
-def _locate_in_row(model: Cache, position: int) -> Owner | None:
-    """The owner of a byte of the host tier, by the group that its slot holds."""
-    slot, offset = divmod(position, model.plan.row_bytes)
-    group = model.ownership.holders[slot]
-    if group is None:
-        return None
-    start = 0
-    parts = model.plan.geometry.host.chunk_blocks
-    for s, placement in enumerate(model.plan.placements[group]):
-        page = placement.content_bytes
-        size = placement.extents["L"] * parts * page
-        if offset < start + size:
-            layer, rest = divmod(offset - start, parts * page)
-            part, byte = divmod(rest, page)
-            return Owner(group, s, layer, part, 0, 0, "page", byte)
-        start += size
-    return None
 
 
 def _origin(model: Cache, writes: Sequence[WriteTokens], window: Bytes) -> Origin | None:
@@ -276,7 +187,7 @@ def _in_write(model: Cache, op: WriteTokens, sought: bytes) -> Iterator[Origin]:
         for at in _finds(row.tobytes(), sought):
             position = int(addresses[at])
             for layer_set, placement in enumerate(model.plan.placements[op.group]):
-                located = _locate_in_page(placement, (op.group, layer_set, block), position)
+                located = locate_in_page(placement, (op.group, layer_set, block), position)
                 if located:
                     yield Origin(op.id, "pool", position, located[1])
 
@@ -286,15 +197,3 @@ def _finds(data: bytes, sought: bytes) -> Iterator[int]:
     while at >= 0:
         yield at
         at = data.find(sought, at + 1)
-
-
-def in_words(owner: Owner) -> str:
-    """An owner in words, in the order of a failure message."""
-    if owner.field == "page":
-        return f"layer {owner.layer}  part {owner.block}  page byte {owner.element}"
-    if owner.field == "padding":
-        return f"layer {owner.layer}  block {owner.block}  padding"
-    return (
-        f"layer {owner.layer}  block {owner.block}  head {owner.head}  token {owner.token}  "
-        f"field {owner.field}  element {owner.element}"
-    )

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from kvexact.refmodel.cache import Cache
-from kvexact.refmodel.explain import Explanation, explain, in_words
+from kvexact.refmodel.explain import Explanation, explain
+from kvexact.refmodel.locate import in_words
 from kvexact.refmodel.ops import Allocate, Job, Move, Offload, Op, Slot, WriteTokens, Zero
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
@@ -54,6 +55,7 @@ def test_bytes_that_did_not_arrive_are_lost():
     assert found.got is not None
     assert found.got.op is None
     assert found.changed_bytes > 0
+    assert found.defined
 
 
 def test_an_older_write_of_the_same_place_is_stale():
@@ -222,6 +224,7 @@ def test_few_bytes_prove_nothing_about_where_they_came_from():
     found = explained(got, ALLOCATE, WRITE)
 
     assert (found.kind, found.want, found.got) == ("wrong", None, None)
+    assert found.run_bytes == 4
     assert found.owner is not None
     assert found.owner.field == "k_scale"
 
@@ -242,3 +245,13 @@ def test_bytes_of_another_layer_set_are_recognised():
     assert found.got is not None
     assert found.got.owner is not None
     assert found.got.owner.layer_set == 1
+
+
+def test_a_slot_that_was_never_written_is_undefined():
+    """Its bytes are known all the same, so a stray write is a fault there, too."""
+    got = states(ALLOCATE, WRITE)[-1]["pool"]
+    got[first_cell(block=1)] ^= 1
+
+    found = explained(got, ALLOCATE, WRITE)
+
+    assert (found.kind, found.place, found.defined) == ("frame", "content", False)
