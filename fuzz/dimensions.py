@@ -4,13 +4,14 @@ A `Draft` says padding, spare host rows and tails as amounts, where a `Geometry`
 dimension can be drawn or lowered while the others keep their meaning.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from kvexact.fuzz.sizes import page_content, sum_bytes
 from kvexact.refmodel.address import content_bytes, page_bytes
 from kvexact.refmodel.plan import round_up
-from kvexact.refmodel.spec import ORDERS, Geometry, Group, Host, LayerSet, Refused
+from kvexact.refmodel.spec import ORDERS, Geometry, Group, Host, LayerSet
 
 #: Values of each dimension from real systems and real reports, the simplest first.
 VALUES: dict[str, tuple[Any, ...]] = {
@@ -97,8 +98,8 @@ class Draft:
 def build(draft: Draft) -> Geometry:
     """The geometry of a draft."""
     groups = tuple(_build_group(group) for group in draft.groups)
-    logical = draft.blocks * max(_sum(group, page_bytes) for group in groups)
-    row = max(_sum(group, content_bytes) for group in groups) * draft.chunk_blocks
+    logical = draft.blocks * max(sum_bytes(group, page_bytes) for group in groups)
+    row = max(sum_bytes(group, content_bytes) for group in groups) * draft.chunk_blocks
     capacity = draft.host_rows * round_up(row, draft.row_alignment) + draft.host_spare_bytes
     needed = draft.base_offset_bytes + logical
     return Geometry(
@@ -116,9 +117,9 @@ def build(draft: Draft) -> Geometry:
 
 def draft_of(geometry: Geometry) -> Draft:
     """The draft from which `build` makes this geometry."""
-    logical = geometry.blocks * max(_sum(group, page_bytes) for group in geometry.groups)
+    logical = geometry.blocks * max(sum_bytes(group, page_bytes) for group in geometry.groups)
     host = geometry.host
-    row = max(_sum(group, content_bytes) for group in geometry.groups) * host.chunk_blocks
+    row = max(sum_bytes(group, content_bytes) for group in geometry.groups) * host.chunk_blocks
     rows, spare = divmod(host.capacity_bytes, round_up(row, host.row_alignment))
     needed = geometry.base_offset_bytes + logical
     return Draft(
@@ -135,11 +136,6 @@ def draft_of(geometry: Geometry) -> Draft:
         host.chunk_blocks,
         host.row_alignment,
     )
-
-
-def block_bytes(geometry: Geometry) -> int:
-    """Bytes of one block, padding included, of the largest group."""
-    return max(_sum(group, page_bytes) for group in geometry.groups)
 
 
 def simpler(draft: Draft) -> Iterator[Draft]:
@@ -175,21 +171,6 @@ def _put(items: tuple[Any, ...], index: int, item: Any) -> tuple[Any, ...]:
     return (*items[:index], item, *items[index + 1 :])
 
 
-def _sum(group: Group, size_of: Callable[[Group, LayerSet], int]) -> int:
-    """Bytes of a block of a group; a page whose cells do not fill bytes counts as one."""
-    total = 0
-    for layers in group.layer_sets:
-        try:
-            total += layers.layers * size_of(group, layers)
-        except Refused:
-            total += layers.layers
-    return total
-
-
-def _page_content(group: Group, layers: LayerSet) -> int:
-    return _sum(replace(group, layer_sets=(replace(layers, layers=1),)), content_bytes)
-
-
 def _excess(size: int, excess: int | None) -> int | None:
     return None if excess is None else max(size + excess, 0)
 
@@ -199,7 +180,7 @@ def _build_group(draft: GroupDraft) -> Group:
     plain = Group(block_size, draft.kernel_block_size, tuple(map(_build_set, draft.layer_sets)))
     padded = []
     for item, layers in zip(draft.layer_sets, plain.layer_sets, strict=True):
-        page = max(_page_content(plain, layers) + item.padding_bytes, 1)
+        page = max(page_content(plain, layers) + item.padding_bytes, 1)
         padded.append(replace(layers, page_bytes=page if item.padding_bytes else None))
     return replace(plain, layer_sets=tuple(padded))
 
@@ -214,7 +195,7 @@ def _draft_group(group: Group) -> GroupDraft:
     parts, ragged = divmod(group.block_size, group.kernel_block_size)
     sets = []
     for layers in group.layer_sets:
-        content = _page_content(group, layers)
+        content = page_content(group, layers)
         padding = 0 if layers.page_bytes is None else layers.page_bytes - content
         sets.append(
             LayerSetDraft(

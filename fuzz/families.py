@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kvexact.fuzz.choose import Chooser, chance, pick, weighted
-from kvexact.fuzz.dimensions import VALUES, Draft, GroupDraft, LayerSetDraft, block_bytes, build
+from kvexact.fuzz.dimensions import VALUES, Draft, GroupDraft, LayerSetDraft, build
+from kvexact.fuzz.sizes import block_bytes
 from kvexact.refmodel.spec import ORDERS, Geometry
 
 _BUDGET_BYTES = 256 * 1024

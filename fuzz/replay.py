@@ -9,7 +9,8 @@ from typing import Literal
 from kvexact.fuzz.child import Child, Died
 from kvexact.fuzz.failure import Failure, Signature, explain_failure
 from kvexact.fuzz.journal import BYTES, Journal, recover
-from kvexact.fuzz.run import execute, storage_bytes
+from kvexact.fuzz.run import execute
+from kvexact.fuzz.sizes import storage_bytes
 from kvexact.fuzz.targets import NamedTarget, find_target
 from kvexact.fuzz.trace import Trace, dump
 from kvexact.impl.target import Unavailable

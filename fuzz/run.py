@@ -1,17 +1,17 @@
 """One trace, executed: model and target side by side, everything compared after every op."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.dimensions import block_bytes
-from kvexact.fuzz.features import geometry_features
+from kvexact.fuzz.features import features_of
 from kvexact.fuzz.journal import Journal
-from kvexact.fuzz.steps import Names
+from kvexact.fuzz.names import Names
+from kvexact.fuzz.sizes import storage_bytes
 from kvexact.impl.target import (
     Area,
     Bytes,
@@ -121,11 +121,9 @@ class Run:
         """Compare verdicts and facts without memory. True: both accept the geometry."""
         return self._compare_plans(self.target.plan)
 
-    def _compare_plans(self, ask: object) -> bool:
-        assert callable(ask)
+    def _compare_plans(self, ask: Callable[[Geometry], Facts]) -> bool:
         if self.journal:
             self.journal.begin(self.geometry)
-        expected: dict[str, FactValue] = {}
         predicted = None
         try:
             self.plan = plan(self.geometry)
@@ -133,7 +131,6 @@ class Run:
             predicted = refusal.reason
         if predicted is not None and predicted not in self.target.geometry_refusals:
             return self._verdict("unsent", accepted=False)
-        self.counts.features.update(geometry_features(self.geometry))
         refused = None
         try:
             self.facts = ask(self.geometry)
@@ -147,8 +144,8 @@ class Run:
         if predicted is not None:
             return self._verdict(f"refused:{predicted}", accepted=False)
         assert self.plan is not None
-        expected = facts(self.plan)
-        self._compare_facts(expected)
+        self._compare_facts(facts(self.plan))
+        self.counts.features.update(features_of(self.plan))
         return self._verdict("accepted", accepted=True)
 
     def _verdict(self, name: str, *, accepted: bool) -> bool:
@@ -288,6 +285,7 @@ class Run:
         """Compare every byte of every declared area."""
         for area in self._areas:
             want, got = self.model.areas[area], self._view(area, op)
+            self._same_size(area, op, got)
             self.counts.compared_bytes += want.size
             if not same_bytes(want, got):
                 text = f"{area} differs in {np.count_nonzero(want != got)} bytes"
@@ -296,9 +294,7 @@ class Run:
     def _poison(self, area: Area) -> None:
         """Give an area its first bytes; the target must copy them, as its own stay apart."""
         want, view = self.model.areas[area], self._view(area, None)
-        if want.size != view.size:
-            text = f"the {area} has {view.size} bytes, not {want.size}"
-            raise Wrong("fact", None, text, want.size, view.size, name=f"{area}.bytes")
+        self._same_size(area, None, view)
         try:
             self.target.load(area, want)
         except Exception as error:
@@ -306,6 +302,12 @@ class Run:
         if np.may_share_memory(want, self._view(area, None)):
             text = f"the {area} is the very memory that load was given; load must copy it"
             raise Wrong("fact", None, text, "its own", "the model's", name=f"{area}.memory")
+
+    def _same_size(self, area: Area, op: Op | None, view: Bytes) -> None:
+        want = self.model.areas[area].size
+        if view.size != want:
+            text = f"the {area} has {view.size} bytes, not {want}"
+            raise Wrong("fact", op, text, want, view.size, name=f"{area}.bytes")
 
     def _view(self, area: Area, op: Op | None) -> Bytes:
         try:
@@ -354,12 +356,6 @@ def execute(
     finally:
         target.close()
     return run, None
-
-
-def storage_bytes(geometry: Geometry) -> int:
-    """About how much memory pool and host tier take; also where the geometry is refused."""
-    pool = geometry.base_offset_bytes + geometry.blocks * block_bytes(geometry)
-    return max(pool, geometry.physical_bytes or 0) + geometry.host.capacity_bytes
 
 
 def _verdict(reason: str | None) -> str:

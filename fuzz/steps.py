@@ -1,11 +1,12 @@
 """Draws one operation from what the model holds: mostly legal, at times to be refused."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 from kvexact.fuzz.choose import Chooser, chance, pick, sample, weighted
 from kvexact.fuzz.families import Family
+from kvexact.fuzz.names import Names
 from kvexact.impl.target import Target
 from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.ops import (
@@ -15,7 +16,6 @@ from kvexact.refmodel.ops import (
     CopyBlocks,
     Evict,
     Free,
-    Handle,
     Job,
     Move,
     Offload,
@@ -32,42 +32,8 @@ from kvexact.refmodel.ops import (
 _NO_BLOCKS = (-1, 2**31)
 _KEPT = frozenset({"allocate", "write_tokens", "offload", "restore"})
 _DROPPED_PERCENT = 30
-_REMEMBERED = 16
 #: Most tokens of one block in a write or a read; whole small blocks are within it.
 _RUN_MOST = 8
-
-
-@dataclass(slots=True)
-class Names:
-    """Handles of blocks, kept up by the run.
-
-    Attributes:
-        live: per group, the owned blocks' handles in the order of allocation.
-        freed: handles of blocks that were given back, the latest last.
-        stored: (host slot, part) that offloads filled, the latest last.
-    """
-
-    live: list[dict[int, Handle]]
-    freed: list[Handle] = field(default_factory=list)
-    stored: list[tuple[int, int]] = field(default_factory=list)
-
-    def allocated(self, op: Allocate) -> None:
-        for nth, block in enumerate(op.blocks):
-            self.live[op.group][block] = Handle(op.id, nth)
-
-    def gave_back(self, group: int, block: int) -> None:
-        self.freed.append(self.live[group].pop(block))
-        del self.freed[:-_REMEMBERED]
-
-    def filled(self, op: Offload) -> None:
-        self.stored += [(move.host_slot, move.part) for job in op.jobs for move in job.moves]
-        del self.stored[:-_REMEMBERED]
-
-    def reset(self) -> None:
-        for of_group in self.live:
-            self.freed += of_group.values()
-            of_group.clear()
-        del self.freed[:-_REMEMBERED]
 
 
 @dataclass(frozen=True, slots=True)

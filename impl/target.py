@@ -13,8 +13,8 @@ from kvexact.refmodel.spec import GEOMETRY_REASONS, Geometry
 
 Bytes = npt.NDArray[np.uint8]
 
-#: Rows of a write or a read: per layer set one array [rows, layers, kv_heads, cell bytes]; a cell is
-#: its key, key scale, value and value scale, in this order, whatever the physical layout.
+#: Rows of a write or a read: per layer set one array [rows, layers, kv_heads, cell bytes]; a cell
+#: is its key, key scale, value and value scale, in this order, whatever the physical layout.
 Rows = tuple[Bytes, ...]
 
 #: What an implementation believes about a geometry, by the names of docs/design.md.
@@ -37,10 +37,10 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FreeBytes:
-    """Bytes that may change as they like inside the pages or rows that an op of ``op_kind`` touches.
+    """Bytes that may change as they like inside the pages or rows that an op touches.
 
     Attributes:
-        op_kind: an op kind of `OPS`.
+        op_kind: the op's kind, of `OPS`.
         what: "page_padding" (the end of each touched page) or "host_padding" (the end of each
             touched host row).
         reason: why this is a choice and no fault; shown in reports.
@@ -110,7 +110,7 @@ class Target(ABC):
     def view(self, area: Area) -> Bytes:
         """All bytes of a declared area as they are now, all work done; no copy where possible.
 
-        "pool" is the physical storage; "host" is worker slots x row bytes. The caller does not write.
+        "pool" is the physical storage; "host" is worker slots x row bytes. No caller writes to it.
         """
 
     @abstractmethod

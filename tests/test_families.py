@@ -8,8 +8,9 @@ import pytest
 from kvexact.fuzz.campaign import STEPS, run_example
 from kvexact.fuzz.choose import Digits, Prng, chance, pick, sample, weighted
 from kvexact.fuzz.counts import Counts, vacuous
-from kvexact.fuzz.dimensions import VALUES, block_bytes, draft_of
+from kvexact.fuzz.dimensions import VALUES, draft_of
 from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.sizes import block_bytes
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.refmodel.ops import OP_REASONS, OPS
 from kvexact.refmodel.plan import plan
