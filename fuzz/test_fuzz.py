@@ -10,13 +10,13 @@ import pytest
 
 from kvexact.fuzz import plugin
 from kvexact.fuzz.artefacts import save
-from kvexact.fuzz.control import missed
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import explain_failure
 from kvexact.fuzz.finding import find
 from kvexact.fuzz.items import Item, items_of
 from kvexact.fuzz.machine import failures
 from kvexact.fuzz.plugin_report import Part, told
+from kvexact.fuzz.self_check import missed
 from kvexact.fuzz.targets import NamedTarget, why_unavailable
 
 Record = Callable[[str, object], None]

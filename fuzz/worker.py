@@ -11,7 +11,6 @@ from pathlib import Path
 
 from kvexact.fuzz.campaign import run_example
 from kvexact.fuzz.choose import Prng
-from kvexact.fuzz.control import missed
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.edits import Program
 from kvexact.fuzz.failure import Failure, Signature, explain_failure
@@ -22,6 +21,7 @@ from kvexact.fuzz.reduce import failure_of
 from kvexact.fuzz.replay import RUNS, repeat
 from kvexact.fuzz.run import Run, Wrong, execute
 from kvexact.fuzz.seeds import derive
+from kvexact.fuzz.self_check import missed
 from kvexact.fuzz.targets import find_target
 from kvexact.fuzz.trace import Trace
 from kvexact.impl.target import Target

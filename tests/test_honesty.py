@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kvexact.fuzz import control, counts, families, finding, reduce, run, steps
+from kvexact.fuzz import counts, families, finding, reduce, run, self_check, steps
 from kvexact.fuzz.choose import Chooser
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.edits import Program
@@ -34,7 +34,7 @@ EXAMPLES = 27
 
 def red(target: type[Target] = CpuEngine, names: tuple[str, ...] = SOUGHT) -> list[str]:
     """Why a run is red; empty: it is green."""
-    blind = control.missed()
+    blind = self_check.missed()
     if blind:
         return blind
     parts = []

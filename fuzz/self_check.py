@@ -57,13 +57,11 @@ class Copy(Target):
         self.model = Cache(plan(geometry))
         return self.plan(geometry)
 
-    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:  # noqa: ARG002 - the model has its own
         """See `Target`."""
         reason = self.model.refusal(op)
         if reason is not None:
             raise Refused(reason, "as the model says")
-        if type(op) is WriteTokens:
-            assert rows is not None
         effect = self.model.apply(op)
         if effect.rows is None:
             return None
