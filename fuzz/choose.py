@@ -18,7 +18,7 @@ class Chooser(Protocol):
     """A source of choices."""
 
     def below(self, end: int) -> int:
-        """A number from 0 to ``end`` - 1; lower ones are simpler."""
+        """A number from 0 to ``end`` - 1."""
         ...
 
 
@@ -47,7 +47,7 @@ class Prng:
 class Digits:
     """One number read as digits of mixed radix; once it is used up, SplitMix64 seeded with it.
 
-    So one drawn integer decides a whole step, and a lower integer makes a simpler one.
+    So one number decides a whole step, at the cost of a division a choice.
     """
 
     def __init__(self, number: int) -> None:

@@ -180,7 +180,7 @@ def own_settings(examples: int) -> settings:
     return settings(
         max_examples=examples,
         stateful_step_count=STEPS + 1,  # the first step is `start`
-        phases=(Phase.explicit, Phase.reuse, Phase.generate),
+        phases=(Phase.generate,),
         database=None,
         deadline=None,
         derandomize=False,

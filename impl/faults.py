@@ -1,7 +1,8 @@
 """Planted faults: each makes one decision of the built-in engine as a real system once made it.
 
 A fault replaces a width, a stride, an order, a bound or a check, never bytes after an op. `report`
-is the public report that it is modelled on. The fuzzer's power is measured on these faults.
+is the public report that it is modelled on, where there is one. The fuzzer's power is measured on
+these faults.
 
 Kinds: WIDTH transfer extent, STRIDE stride from shape or dropped offset, PAD padding taken for
 data, GRAN block granularities mixed up, LAYOUT axes or halves exchanged, ALIAS overlaid views, ELEM

@@ -1,7 +1,6 @@
 """What the engine derives from a geometry: worked numbers, properties of bytes, refusals."""
 
 import random
-import timeit
 from dataclasses import replace
 from itertools import product
 
@@ -311,10 +310,12 @@ def test_every_content_byte_is_one_fields_and_in_one_region() -> None:
         assert not regions[start + facts["pool.logical_bytes"] :].any()
 
 
-def test_planning_real_sizes_is_quick() -> None:
+def test_planning_real_sizes_does_not_grow_with_the_blocks() -> None:
     layer_set = LayerSet(80, 8, 128, 128, "int8_per_token_head")
     geometry = Geometry(one_group(layer_set), 50_000, Host(1 << 37, 4, 4096))
     engine = CpuEngine()
-    assert engine.plan(geometry)["pool.logical_bytes"] == 50_000 * 80 * 33792
-    # Typically 0.1 ms; the limit only says that nothing grows with the blocks.
-    assert min(timeit.repeat(lambda: engine.plan(geometry), number=1, repeat=5)) < 0.02
+    facts = engine.plan(geometry)
+    assert facts["pool.logical_bytes"] == 50_000 * 80 * 33792
+    regions = facts["regions"]
+    assert isinstance(regions, tuple)
+    assert len(regions) == 80  # one a layer: nothing grows with the blocks

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -143,20 +142,3 @@ time.sleep(60)
     trace = recover(path)
     assert trace is not None
     assert trace.ops == OPS
-
-
-def test_it_costs_little(journal: Journal) -> None:
-    target = CpuEngine()
-    ops = [
-        op
-        for seed in range(10)
-        for op in run_example(target, FAMILIES["batch"], Prng(seed), Counts()).run.done
-    ]
-    best = float("inf")
-    for _ in range(10):
-        journal.begin(GEOMETRY)
-        started = time.perf_counter()
-        for op in ops:
-            journal.write(op)
-        best = min(best, (time.perf_counter() - started) / len(ops))
-    assert best < 20e-6  # measured: 1 microsecond

@@ -2,7 +2,6 @@
 
 import random
 import re
-import time
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
@@ -288,11 +287,9 @@ def test_wrong_bytes_that_are_left_out_are_counted():
     assert any("wrong bytes among them" in line for line in shown)
 
 
-def test_large_pools_are_drawn_quickly_and_small():
-    began = time.monotonic()
+def test_large_pools_make_small_pictures():
     text = draw_svg(LATENT)
     lines = terminal(LATENT)
-    assert time.monotonic() - began < 5
     assert len(text) < 300_000
     assert len(lines.splitlines()) < 60
     for number in ("546,398,208", "73,728", "33,330,290,688"):

@@ -99,7 +99,9 @@ class ExampleCache(Target):
                 return (result.numpy(),)
             case ops.Offload() | ops.Restore():
                 moves = [move for job in op.jobs for move in job.moves]
-                for move, name in product(moves, self.views.keys() & self.offloaded):
+                for move, name in product(moves, self.offloaded):
+                    if name not in self.views:
+                        continue
                     page = self.views[name][:, ops.block_id(move.block)]
                     key = (name, move.host_slot, move.part)
                     if isinstance(op, ops.Offload):

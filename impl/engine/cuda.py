@@ -3,8 +3,7 @@
 A GPU does not check a kernel's accesses before they are made. So each area lies between poisoned
 guard bands, which are compared after every op; copies between tiers are checked beforehand.
 
-This module compiles and type-checks everywhere, but it needs a GPU to run. Until a run on one is
-recorded in the project's history, read it as not yet exercised.
+Its bookkeeping is tested against a stand-in for the driver; docs/gpu.md says what a GPU run covers.
 """
 
 import ctypes
