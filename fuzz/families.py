@@ -8,14 +8,10 @@ byte budget.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from kvexact.fuzz.budget import BUDGET_BYTES, LARGE_BUDGET_BYTES, fit
 from kvexact.fuzz.choose import Chooser, chance, pick, weighted
 from kvexact.fuzz.dimensions import VALUES, Draft, GroupDraft, LayerSetDraft, build
-from kvexact.fuzz.sizes import block_bytes
 from kvexact.refmodel.spec import ORDERS, Geometry
-
-_BUDGET_BYTES = 256 * 1024
-_LARGE_BUDGET_BYTES = 4 * 1024 * 1024
-_LARGE_PERCENT = 2
 
 _LAYERS = (1, 2, 3)
 _HEADS = (1, 2, 3, 4)
@@ -98,7 +94,7 @@ def _draw_pool(chooser: Chooser, *groups: GroupDraft) -> Draft:
 def one_group(chooser: Chooser) -> Geometry:
     """One group of one shape, dense, in any order."""
     draft = _draw_pool(chooser, _draw_group(chooser))
-    return _finish(chooser, draft)
+    return fit(chooser, draft)
 
 
 def padded(chooser: Chooser) -> Geometry:
@@ -116,14 +112,14 @@ def padded(chooser: Chooser) -> Geometry:
         physical_excess_bytes=pick(chooser, (None, None, 0, 1, 32, 2816, 4095)),
         logical_excess_bytes=pick(chooser, (None, None, 0)),
     )
-    return _finish(chooser, draft)
+    return fit(chooser, draft)
 
 
 def mixed(chooser: Chooser) -> Geometry:
     """Several layer sets of other shapes in one group: unequal pages in one block."""
     group = _draw_group(chooser, sets=2 + chooser.below(2))
     draft = _draw_pool(chooser, group)
-    return _finish(chooser, draft)
+    return fit(chooser, draft)
 
 
 def overlay(chooser: Chooser) -> Geometry:
@@ -135,7 +131,7 @@ def overlay(chooser: Chooser) -> Geometry:
             draft = replace(draft, order=pick(chooser, ("BLHNC", "BLNHC", "BHLNC")))
         else:
             draft = _equal_pages(chooser, draft)
-    return _finish(chooser, draft)
+    return fit(chooser, draft)
 
 
 def kernel_split(chooser: Chooser) -> Geometry:
@@ -151,7 +147,7 @@ def kernel_split(chooser: Chooser) -> Geometry:
     elif chance(chooser, 25):
         other = replace(group, kernel_block_size=size * parts, kernel_parts=1)
         draft = replace(draft, groups=(group, other))
-    return _finish(chooser, draft)
+    return fit(chooser, draft)
 
 
 def chunked(chooser: Chooser) -> Geometry:
@@ -166,7 +162,7 @@ def chunked(chooser: Chooser) -> Geometry:
     )
     if len(groups) > 1 and draft.order[0] == "L":
         draft = replace(draft, order=pick(chooser, ("BLHNC", "BLNHC", "BHLNC")))
-    return _finish(chooser, draft)
+    return fit(chooser, draft)
 
 
 def batch(chooser: Chooser) -> Geometry:
@@ -187,7 +183,7 @@ def batch(chooser: Chooser) -> Geometry:
         host_rows=18,
         chunk_blocks=pick(chooser, (1, 1, 2)),
     )
-    return _finish(chooser, draft, budget_bytes=_LARGE_BUDGET_BYTES if near_gate else _BUDGET_BYTES)
+    return fit(chooser, draft, budget_bytes=LARGE_BUDGET_BYTES if near_gate else BUDGET_BYTES)
 
 
 def refusals(chooser: Chooser) -> Geometry:
@@ -256,70 +252,6 @@ def _equal_pages(chooser: Chooser, draft: Draft) -> Draft:
             tokens, heads = heads, tokens
         shape = replace(layers, kv_heads=heads, layers=pick(chooser, _LAYERS))
         groups.append(replace(first, kernel_block_size=tokens, layer_sets=(shape,)))
-    return replace(draft, groups=tuple(groups))
-
-
-def _finish(chooser: Chooser, draft: Draft, budget_bytes: int = _BUDGET_BYTES) -> Geometry:
-    """At times raise one dimension to any value of its list; then fit the byte budget."""
-    if chance(chooser, 20):
-        draft = _raise_one(chooser, draft)
-    if chance(chooser, _LARGE_PERCENT):
-        budget_bytes = _LARGE_BUDGET_BYTES
-    geometry = build(draft)
-    while _storage_bytes(draft, geometry) > budget_bytes:
-        draft = _shrink(draft)
-        geometry = build(draft)
-    return geometry
-
-
-def _raise_one(chooser: Chooser, draft: Draft) -> Draft:
-    name = pick(chooser, ("layers", "kv_heads", "head_size", "kernel_block_size", "blocks"))
-    if name == "blocks":
-        return replace(draft, blocks=pick(chooser, VALUES["blocks"]))
-    group = draft.groups[0]
-    layers = group.layer_sets[0]
-    if name == "kernel_block_size":
-        if group.kernel_parts > 1:
-            return draft
-        size = pick(chooser, VALUES["kernel_block_size"])
-        group = replace(group, kernel_block_size=size)
-    elif name == "head_size":
-        size = pick(chooser, VALUES["head_size_k"])
-        layers = replace(layers, head_size_k=size, head_size_v=min(size, layers.head_size_v))
-    else:
-        layers = replace(layers, **{name: pick(chooser, VALUES[name])})
-    group = replace(group, layer_sets=(layers, *group.layer_sets[1:]))
-    return replace(draft, groups=(group, *draft.groups[1:]))
-
-
-def _storage_bytes(draft: Draft, geometry: Geometry) -> int:
-    return (geometry.blocks + draft.host_rows * draft.chunk_blocks) * block_bytes(geometry)
-
-
-def _shrink(draft: Draft) -> Draft:
-    """The same draft with its largest cheap dimension halved."""
-    if draft.blocks > 4:
-        return replace(draft, blocks=max(4, draft.blocks // 2))
-    if draft.chunk_blocks > 2:
-        return replace(draft, chunk_blocks=2)
-    if draft.host_rows > 2:
-        return replace(draft, host_rows=2)
-    groups = []
-    for group in draft.groups:
-        sets = tuple(
-            replace(
-                layers,
-                layers=max(1, layers.layers // 2),
-                kv_heads=max(1, layers.kv_heads // 2),
-                head_size_k=max(4, layers.head_size_k // 2),
-                head_size_v=layers.head_size_v and max(4, layers.head_size_v // 2),
-            )
-            for layers in group.layer_sets
-        )
-        size = group.kernel_block_size
-        if sets == group.layer_sets:
-            size = max(1, size // 2)
-        groups.append(replace(group, kernel_block_size=size, layer_sets=sets))
     return replace(draft, groups=tuple(groups))
 
 
