@@ -63,7 +63,7 @@ def without_element(program: Program, op_index: int, path: Path) -> Program | No
     if type(op) is Allocate:
         gone = path[-1]
         assert type(gone) is int
-        if any(Handle(op.id, gone) in _handles(other) for other in ops):
+        if any(Handle(op.id, gone) in handles_of(other) for other in ops):
             return None
         ops = [_follow(other, op.id, gone) for other in ops]
     return program._replace(ops=tuple(ops))
@@ -150,7 +150,8 @@ def _numbers(node: Any, path: Path) -> Iterator[tuple[Path, int]]:
         yield from _numbers(child, (*path, key))
 
 
-def _handles(op: Op) -> set[Handle]:
+def handles_of(op: Op) -> set[Handle]:
+    """All handles that an op names."""
     found: set[Handle] = set()
 
     def note(block: Block) -> Block:

@@ -13,6 +13,7 @@ from kvexact.refmodel.facts import FactValue, view
 from kvexact.refmodel.locate import in_words
 from kvexact.refmodel.ops import (
     KIND_OF,
+    Allocate,
     CopyBlocks,
     Offload,
     Op,
@@ -200,8 +201,8 @@ def _acted(run: Run, last: Op | None) -> list[Op]:
     for op, happened in zip(run.done, run.recorded, strict=True):
         if happened in ("acted", "no-op"):
             ops.append(bind(op, claimed))
-            if hasattr(op, "blocks") and KIND_OF[type(op)] == "allocate":
-                claimed[op.id] = op.blocks  # type: ignore[assignment]
+            if type(op) is Allocate:
+                claimed[op.id] = op.blocks
     if last is not None and (run.recorded[-1] == "failed"):
         ops.append(last)
     return ops

@@ -137,16 +137,16 @@ class Reducer:
             place -= 1
 
     def _lower_numbers(self) -> None:
+        for op_index, path, _ in numbers(self.program):
+            if path == ("tokens",):
+                self._keep(with_number(self.program, op_index, path, None))
         for place in range(len(numbers(self.program))):
             op_index, path, value = numbers(self.program)[place]
-            if path == ("tokens",) and self._keep(with_number(self.program, op_index, path, None)):
-                return self._lower_numbers()
             self._keep_first(
                 with_number(self.program, op_index, path, lower)
                 for lower in below(value)
                 if not self._claims_twice(op_index, path, lower)
             )
-        return None
 
     def _claims_twice(self, op_index: int, path: Path, lower: int) -> bool:
         """Whether an allocation would come to nothing: dropping it is another edit."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from kvexact.fuzz.dimensions import VALUES
-from kvexact.fuzz.edits import Program
+from kvexact.fuzz.edits import Program, handles_of
 from kvexact.refmodel.ops import (
     Allocate,
     Block,
@@ -116,19 +116,6 @@ def plain_names(program: Program) -> Program:
                 op = replace(op, jobs=tuple(_moved(job, slot) for job in op.jobs))
         ops.append(op)
     return program._replace(ops=tuple(ops))
-
-
-def handles_of(op: Op) -> set[Handle]:
-    """All handles that an op names."""
-    found: set[Handle] = set()
-
-    def note(block: Block) -> Block:
-        if isinstance(block, Handle):
-            found.add(block)
-        return block
-
-    map_blocks(op, note)
-    return found
 
 
 def _of_group(op: Op, old: int, new: int) -> Op:
