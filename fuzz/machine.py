@@ -29,7 +29,8 @@ from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.steps import Mix, Steps
 from kvexact.impl.target import Target
 
-_FRESH_EXAMPLES = 9
+#: Examples of one short run.
+FRESH_EXAMPLES = 9
 _FAR_OFF = 10**30
 _FIRST = st.integers(_FAR_OFF, _FAR_OFF + 2**24 - 1)
 # Enough to make two examples part; a longer range would take Hypothesis longer to draw from.
@@ -150,9 +151,9 @@ def failures(
         """This item's own."""
 
     Machine.share = _Share(target, family, counts, journal, on_example or (lambda _: None))
-    for first in range(0, examples, _FRESH_EXAMPLES):
+    for first in range(0, examples, FRESH_EXAMPLES):
         Machine.salt = derive(item_seed, first)
-        own = own_settings(min(_FRESH_EXAMPLES, examples - first))
+        own = own_settings(min(FRESH_EXAMPLES, examples - first))
         try:
             run_state_machine_as_test(seed(Machine.salt)(Machine), settings=own)
         except _Found as found:
