@@ -38,12 +38,34 @@ class Saved:
     command: str
 
 
-def make_run_directory(root: Path, seed: int) -> Path:
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """The directory of one run.
+
+    Attributes:
+        path: where it is, in full.
+        made: directories that were not there before the run: this one, then those around it.
+    """
+
+    path: Path
+    made: tuple[Path, ...]
+
+    def remove_if_empty(self) -> None:
+        """Leave nothing of a run that found nothing, and whatever was there before it."""
+        for directory in self.made:
+            try:
+                directory.rmdir()
+            except OSError:  # not empty, or gone already
+                return
+
+
+def make_run_directory(root: Path, seed: int) -> RunDirectory:
     """Make a directory for one run: UTC time, seed, and four digits that keep two runs apart."""
     time = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    directory = root / f"{time}-{seed}-{secrets.token_hex(2)}"
-    directory.mkdir(parents=True)
-    return directory
+    path = root.absolute() / f"{time}-{seed}-{secrets.token_hex(2)}"
+    made = tuple(directory for directory in (path, *path.parents) if not directory.exists())
+    path.mkdir(parents=True)
+    return RunDirectory(path, made)
 
 
 def save(

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
+from typing import TypeVar
 
 from kvexact.fuzz.choose import Chooser, Prng
 from kvexact.fuzz.counts import Counts
@@ -11,6 +13,8 @@ from kvexact.fuzz.run import Run, Wrong
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.steps import Mix, Steps
 from kvexact.impl.target import Target
+
+T = TypeVar("T")
 
 #: Ops in one example.
 STEPS = 40
@@ -55,6 +59,25 @@ def run_example(
     return Example(family, run, None)
 
 
+def place(number: int, families: Sequence[T]) -> tuple[T, int]:
+    """The family of an example's number, and which one of that family's examples it is."""
+    index, which = divmod(number, len(families))
+    return families[which], index
+
+
+def numbered_example(
+    target: Target,
+    family: Family,
+    index: int,
+    seed: int,
+    counts: Counts,
+    journal: Journal | None = None,
+) -> Example:
+    """Run a family's example of this index; seed, family and index alone decide what it draws."""
+    chooser = Prng(derive(seed, family.name, index))
+    return run_example(target, family, chooser, counts, journal=journal)
+
+
 def campaign(
     make_target: Callable[[], Target],
     families: Sequence[Family],
@@ -63,9 +86,6 @@ def campaign(
 ) -> Iterator[Example]:
     """Examples without end, one family after the other; what each did is added to its counts."""
     target = make_target()
-    index = 0
-    while True:
-        for family in families:
-            chooser = Prng(derive(seed, family.name, index))
-            yield run_example(target, family, chooser, counts[family.name])
-        index += 1
+    for number in count():
+        family, index = place(number, families)
+        yield numbered_example(target, family, index, seed, counts[family.name])

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -95,6 +96,9 @@ class Commands(click.Group):
         except (_ReaderLeft, BrokenPipeError):
             # Say nothing more either when Python flushes the output at its exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = _CANNOT
+        except Exception:  # noqa: BLE001 - Python's own exit code means a failure of the target
+            click.echo(f"kvexact has a bug:\n{traceback.format_exc()}", err=True)
             code = _CANNOT
         sys.exit(code if isinstance(code, int) else 0)
 

@@ -7,20 +7,19 @@ from pathlib import Path
 
 import click
 
-from kvexact.fuzz.artefacts import ROOT, make_run_directory, save
-from kvexact.fuzz.child import ChildError
+from kvexact.fuzz.artefacts import ROOT, RunDirectory, make_run_directory, save
 from kvexact.fuzz.cli import BadInput
-from kvexact.fuzz.cli_targets import able_target, families_of, target_option
+from kvexact.fuzz.cli_targets import able_target, in_child, target_option
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.finding import Finding, block
-from kvexact.fuzz.progress import Progress, print_summary
+from kvexact.fuzz.items import families_of
+from kvexact.fuzz.progress import Progress, progress_line
 from kvexact.fuzz.soak import Soak, Workers
+from kvexact.fuzz.summary import complaints, summary
 from kvexact.fuzz.tally import Tally
-from kvexact.fuzz.targets import DEFAULT
+from kvexact.fuzz.targets import DEFAULT_TARGETS, NamedTarget
 from kvexact.fuzz.worker import Task
-from kvexact.impl.target import Unavailable
 
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 #: The budget where none is given, and the seed where CI is set.
@@ -39,7 +38,10 @@ class Duration(click.ParamType[float]):
         match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))
         if match is None:
             self.fail(f"{value!r} is no time; write seconds, or 90s, 8m, 2h", param, ctx)
-        return float(match[1]) * _UNITS_S[match[2]]
+        seconds = float(match[1]) * _UNITS_S[match[2]]
+        if not seconds:
+            self.fail(f"{value!r} is no time to fuzz in; give more", param, ctx)
+        return seconds
 
 
 @click.command("fuzz")
@@ -92,11 +94,11 @@ def fuzz_command(
     Example:
       kvexact fuzz --target cpu --family overlay --family padded --seed 7 --max-time 8m
     """  # noqa: D301
-    target = able_target(target_name or DEFAULT)
-    for name in families:
-        if name not in FAMILIES:
-            raise BadInput(f"family {name!r} is not known; use one of {', '.join(FAMILIES)}")
-    names = families or families_of(target.target_type)
+    target = able_target(target_name or DEFAULT_TARGETS[0])
+    try:
+        names = tuple(family.name for family in families_of(target.target_type, families))
+    except ValueError as error:
+        raise BadInput(f"target {target.name!r}: {error}") from error
     if seed is None:
         seed = _CI_SEED if os.environ.get("CI") else secrets.randbits(32)
     if max_ops is None and max_time is None:
@@ -106,31 +108,27 @@ def fuzz_command(
     directory = _make_directory(artifacts, seed)
 
     def report(finding: Finding, failed_runs: int | None) -> None:
-        saved = save(finding, target, directory, failed_runs)
+        saved = save(finding, target, directory.path, failed_runs)
         console.say("\n".join(["", *block(finding, saved.command)]))
 
-    tally = Tally({name: Counts() for name in names}, target.target_type.op_kinds)
-    source = Workers(Task(target.name, names, seed, chooser), workers, directory)
+    tally = Tally({name: Counts() for name in names})
+    source = Workers(Task(target.name, names, seed, chooser), workers, directory.path)
     try:
-        place = os.path.relpath(directory)
+        place = os.path.relpath(directory.path)
         console.say(f"kvexact fuzz: target {target.name}, {chooser}, seed {seed}, files in {place}")
-        with Progress(console) as progress:
+        with in_child(target), Progress(console) as progress:
             soak = Soak(tally, source, report, progress.show, max_ops, max_time, first)
             whole = soak.run()
-    except Unavailable as error:
-        raise BadInput(f"target {target.name!r} cannot run here: {error}") from error
-    except ChildError as error:
-        raise SystemExit(f"kvexact has a bug:\n{error}") from error
     finally:
         source.close()
-        _remove_if_empty(directory)
-    print_summary(console, tally)
+        directory.remove_if_empty()
+    sound = _sum_up(console, tally, target)
     if not whole:
         return 130
-    return 1 if tally.failures or tally.complaints() else 0
+    return 0 if sound else 1
 
 
-def _make_directory(root: Path, seed: int) -> Path:
+def _make_directory(root: Path, seed: int) -> RunDirectory:
     try:
         return make_run_directory(root, seed)
     except OSError as error:
@@ -140,9 +138,19 @@ def _make_directory(root: Path, seed: int) -> Path:
         ) from error
 
 
-def _remove_if_empty(directory: Path) -> None:
-    """Leave nothing of a run that found nothing."""
-    if not any(directory.iterdir()):
-        directory.rmdir()
-        if directory.parent.name == ROOT.name and not any(directory.parent.iterdir()):
-            directory.parent.rmdir()
+def _sum_up(console: Output, tally: Tally, target: NamedTarget) -> bool:
+    """Say what a run did; whether it found nothing, and proves that there is nothing."""
+    merged = {(target.name, name): counts for name, counts in tally.counts.items()}
+    console.say("\n".join(["", progress_line(tally), *summary(merged)]))
+    bad = []
+    for signature, number in tally.failures.most_common():
+        often = "once" if number == 1 else f"{number:,} times"
+        bad.append(f"failed {often}: {signature}")
+    if tally.ended:
+        bad.append(f"ended early: {tally.ended}")
+    failed = [target.name] if tally.failures else []
+    lines = complaints(merged, [target], failed)
+    bad += [f"proves less than it claims: {text}" for text in lines]
+    for line in bad:
+        console.say(line, style="red")
+    return not bad

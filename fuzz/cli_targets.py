@@ -1,5 +1,8 @@
 """``kvexact targets``, and how the other commands find a target."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import click
 
 from kvexact.fuzz.cli import BadInput
@@ -12,7 +15,7 @@ from kvexact.fuzz.targets import (
     registered_names,
     why_unavailable,
 )
-from kvexact.impl.target import Target
+from kvexact.impl.target import Unavailable
 
 target_option = click.option(
     "--target",
@@ -47,9 +50,13 @@ def able_target(name: str) -> NamedTarget:
     return target
 
 
-def families_of(target: type[Target]) -> tuple[str, ...]:
-    """The families that fit a target."""
-    return tuple(FAMILIES) if target.families is None else target.families
+@contextmanager
+def in_child(target: NamedTarget) -> Iterator[None]:
+    """Around work in a process of its own: a target that cannot run there is bad input."""
+    try:
+        yield
+    except Unavailable as error:
+        raise BadInput(f"target {target.name!r} cannot run here: {error}") from error
 
 
 @click.command("targets")

@@ -5,16 +5,15 @@ from pathlib import Path
 import click
 
 from kvexact.fuzz.artefacts import command_line, write_atomically
-from kvexact.fuzz.child import Child, ChildError, Died
+from kvexact.fuzz.child import Child, Died
 from kvexact.fuzz.cli import BadInput
-from kvexact.fuzz.cli_targets import able_target, named_target, target_option
+from kvexact.fuzz.cli_targets import able_target, in_child, named_target, target_option
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.finding import Finding, block
 from kvexact.fuzz.replay import Replay, TooLargeError, check_memory, replay
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.fuzz.trace import Trace, TraceError, dump, load
 from kvexact.fuzz.worker import reduce_trace
-from kvexact.impl.target import Unavailable
 
 #: Exit code of each verdict.
 _CODES = {"FIXED": 0, "FAILED": 1, "FLAKY": 1, "DRIFTED": 2, "ERROR": 2}
@@ -70,17 +69,10 @@ def replay_command(*, files: tuple[Path, ...], target_name: str | None) -> int:
             click.echo(f"kvexact: {error.format_message()}", err=True)
             codes.append(_CODES["ERROR"])
             continue
-        result = _replay(trace, target)
+        result = replay(trace, target)
         _print(console, path, target, result)
         codes.append(_CODES[result.verdict])
     return 1 if 1 in codes else max(codes)
-
-
-def _replay(trace: Trace, target: NamedTarget) -> Replay:
-    try:
-        return replay(trace, target)
-    except ChildError as error:
-        raise SystemExit(f"kvexact has a bug:\n{error}") from error
 
 
 def _print(console: Output, path: Path, target: NamedTarget, result: Replay) -> None:
@@ -128,11 +120,8 @@ def reduce_command(*, file: Path, target_name: str | None, output: Path | None) 
 def _reduce(trace: Trace, target: NamedTarget) -> Finding | None:
     child = Child(reduce_trace, target.name, trace)
     try:
-        item = child.receive()
-    except Unavailable as error:
-        raise BadInput(f"target {target.name!r} cannot run here: {error}") from error
-    except ChildError as error:
-        raise SystemExit(f"kvexact has a bug:\n{error}") from error
+        with in_child(target):
+            item = child.receive()
     finally:
         child.close()
     if isinstance(item, Died):

@@ -13,13 +13,13 @@ from kvexact.impl.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A reduced failure.
+    """A failure, mostly reduced.
 
     Attributes:
-        failure: of the reduced trace.
-        trace: the reduced trace.
+        failure: of the trace.
+        trace: the reduced trace, or what ran.
         original_ops: ops that the run had when it failed.
-        executions: programs that reducing ran.
+        executions: programs that reducing ran; 0: it is not reduced.
     """
 
     failure: Failure
@@ -51,12 +51,44 @@ def find(
     return Finding(failure, trace, len(run.done), reducer.executions)
 
 
+def as_it_is(target_name: str, family: str, run: Run, failure: Failure) -> Finding:
+    """A finding that is not reduced."""
+    trace = Trace(
+        run.geometry,
+        tuple(run.done),
+        target_name,
+        family,
+        tuple(run.recorded),
+        tuple(failure.signature),
+    )
+    return Finding(failure, trace, len(run.done), 0)
+
+
+def is_lost(make_target: Callable[[], Target], run: Run, failure: Failure) -> bool:
+    """Whether a failure took this process's device with it: a new target does not fail alike.
+
+    Then nothing that runs in this process means anything any more, least of all a reduction.
+    """
+    if failure.signature.outcome != "device_lost":
+        return False
+    try:
+        again = failure_of(make_target(), Program(run.geometry, tuple(run.done)))
+    except Exception:  # noqa: BLE001 - without a device, a target may fail in any way
+        return True
+    return again is None or again[1].signature != failure.signature
+
+
 def block(finding: Finding, command: str) -> list[str]:
     """The message of a finding; its last line shows the same failure again."""
     ops = len(finding.trace.ops)
+    reduced = (
+        f"reduced from {finding.original_ops} ops to {ops} in {finding.executions} executions"
+        if finding.executions
+        else f"not reduced, {ops} ops"
+    )
     return [
         f"{finding.trace.target}, {finding.trace.family}: {finding.failure.signature}",
         *finding.failure.lines,
-        f"  reduced from {finding.original_ops} ops to {ops} in {finding.executions} executions",
+        f"  {reduced}",
         f"reproduce: {command}",
     ]

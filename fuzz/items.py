@@ -1,15 +1,12 @@
 """What a whole run consists of: one item for each target, family and shard, each with its seed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from kvexact.fuzz.families import FAMILIES, Family
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.impl.target import Target
-
-#: What a run fuzzes unless it is told otherwise.
-DEFAULT_TARGETS = ("cpu", "example")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +52,26 @@ def items_of(target: NamedTarget, shards: int, seed: int) -> Iterator[Item]:
             yield Item(target, family, shard, derive(seed, target.name, family.name, shard))
 
 
-def families_of(target: type[Target] | Target) -> Sequence[Family]:
-    """The families that mean something for a target.
+def families_of(target: type[Target] | Target, wanted: Collection[str] = ()) -> Sequence[Family]:
+    """The families that mean something for a target; those of them that are wanted, if any are.
 
     Raises:
-        ValueError: it names a family that does not exist.
+        ValueError: a family does not exist, is wanted in vain, or none is left.
     """
-    names = FAMILIES if target.families is None else target.families
+    names = tuple(
+        dict.fromkeys(wanted or (FAMILIES if target.families is None else target.families))
+    )
     unknown = [name for name in names if name not in FAMILIES]
     if unknown:
-        raise ValueError(
-            f"family {unknown[0]!r} does not exist; use {', '.join(FAMILIES)} in `families`"
-        )
+        raise ValueError(f"family {unknown[0]!r} does not exist; use {', '.join(FAMILIES)}")
     # Where no refusal is promised, no illegal op is sent, and that family shows nothing of its own.
-    return [FAMILIES[n] for n in names if n != "refusals" or target.op_refusals]
+    if not target.op_refusals:
+        if "refusals" in wanted:
+            raise ValueError(
+                "family 'refusals' shows nothing on a target that promises no refusal; "
+                "leave it out, or name reasons in `op_refusals`"
+            )
+        names = tuple(name for name in names if name != "refusals")
+    if not names:
+        raise ValueError(f"no family is left to fuzz; name some of {', '.join(FAMILIES)}")
+    return [FAMILIES[name] for name in names]

@@ -2,7 +2,6 @@
 
 import json
 import secrets
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from kvexact.fuzz.artefacts import RunDirectory
     from kvexact.fuzz.items import Profile
     from kvexact.fuzz.journal import Journal
     from kvexact.fuzz.targets import NamedTarget
@@ -29,6 +29,8 @@ class Session:
         findings: what items found, in the order in which they came in.
         known: what items of this process found, by target and signature; reduced once.
         worker: name of this process among the workers of pytest-xdist; "main" without them.
+        directory: the run's; ``made`` in the process that made it.
+        lost: targets whose device this process lost for good.
     """
 
     worker: str = "main"
@@ -36,7 +38,9 @@ class Session:
     findings: list[Mapping[str, Any]] = field(default_factory=list)
     known: dict[tuple[str, ...], Mapping[str, Any]] = field(default_factory=dict)
     directory: Path | None = None
+    made: "RunDirectory | None" = None
     journal: "Journal | None" = None
+    lost: set[str] = field(default_factory=set)
 
 
 SESSION = pytest.StashKey[Session]()
@@ -122,17 +126,18 @@ def targets(config: pytest.Config) -> "list[NamedTarget]":
 
     Raises:
         UnknownTarget: there is none of such a name.
+        ValueError: no family, or one that does not exist, is left for a target.
     """
-    from kvexact.fuzz.items import DEFAULT_TARGETS, families_of
-    from kvexact.fuzz.targets import find_target
+    from kvexact.fuzz.items import families_of
+    from kvexact.fuzz.targets import DEFAULT_TARGETS, find_target
 
     names = dict.fromkeys(config.option.kv_target or DEFAULT_TARGETS)
-    here = str(config.invocation_params.dir)
-    if any(":" in name for name in names) and here not in sys.path:
-        sys.path.insert(0, here)
     found = [find_target(name) for name in names]
     for target in found:
-        families_of(target.target_type)
+        try:
+            families_of(target.target_type)
+        except ValueError as error:
+            raise ValueError(f"target {target.name!r}: {error}") from None
     return found
 
 
@@ -175,7 +180,14 @@ def directory(config: pytest.Config) -> Path:
         from kvexact.fuzz.artefacts import ROOT, make_run_directory
 
         root = Path(config.option.kv_artifacts or ROOT)
-        session.directory = make_run_directory(root, config.option.kv_seed or 0).absolute()
+        try:
+            session.made = make_run_directory(root, config.option.kv_seed or 0)
+        except OSError as error:
+            raise pytest.UsageError(
+                f"{root}: no directory can be made there ({error.strerror}); "
+                f"name another one with --kv-artifacts"
+            ) from None
+        session.directory = session.made.path
     return session.directory
 
 
@@ -196,10 +208,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         return
     if session.journal is not None:
         session.journal.close()
-    if session.directory is not None and not hasattr(config, "workerinput"):
-        for folder in (session.directory, session.directory.parent):
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
+    if session.made is not None:
+        session.made.remove_if_empty()
 
 
 class _Reporter:
@@ -235,7 +245,8 @@ class _Reporter:
         if self._session.parts and session.exitstatus == pytest.ExitCode.OK:
             from kvexact.fuzz.plugin_report import too_little
 
-            if too_little(self._session.parts, targets(self._config)):
+            told = self._session.parts, self._session.findings
+            if too_little(*told, targets(self._config)):
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -18,9 +18,13 @@ from kvexact.fuzz.targets import NamedTarget
 Part = Mapping[str, Any]
 
 
-def too_little(parts: Sequence[Part], targets: Sequence[NamedTarget]) -> list[str]:
-    """Where the run proves less than it claims."""
-    return complaints(_merged(parts), targets)
+def too_little(
+    parts: Sequence[Part], findings: Sequence[Part], targets: Sequence[NamedTarget]
+) -> list[str]:
+    """Where the run proves less than it claims; a target without a part did not run."""
+    merged = _merged(parts)
+    ran = [target for target in targets if any(target.name == name for name, _ in merged)]
+    return complaints(merged, ran, {finding["target"] for finding in findings})
 
 
 def write(
@@ -33,7 +37,7 @@ def write(
     reporter.section("kvexact")
     for line in summary(_merged(parts)):
         reporter.line(line)
-    for line in too_little(parts, targets):
+    for line in too_little(parts, findings, targets):
         reporter.line(f"proves less than it claims: {line}", red=True)
     for lines in distinct(findings):
         reporter.line("")
@@ -43,12 +47,15 @@ def write(
 
 
 def distinct(findings: Sequence[Part]) -> list[list[str]]:
-    """The blocks of findings, one for each target and signature: the one with the fewest ops."""
+    """The blocks of findings, one for each target and signature: the one with the fewest ops.
+
+    In the order of these, for workers end in no order.
+    """
     same: dict[tuple[str, ...], list[Part]] = {}
     for finding in findings:
         same.setdefault((finding["target"], *finding["signature"]), []).append(finding)
     blocks = []
-    for members in same.values():
+    for _, members in sorted(same.items()):
         first = min(members, key=lambda member: (member["ops"], member["trace"]))
         lines = list(first["block"])
         if len(members) > 1:

@@ -101,11 +101,10 @@ def repeat(
     Args:
         path: where to make a journal.
     """
-    target_type = find_target(target).target_type
-    target_type.check_available()
+    named = find_target(target)
     journal = Journal(path, max(BYTES, 2 * len(dump(trace)))) if path else None
     for _ in range(times):
-        run, wrong = execute(target_type(), trace.geometry, trace.ops, journal)
+        run, wrong = execute(named.make(), trace.geometry, trace.ops, journal)
         failure = explain_failure(run, wrong) if wrong else None
         opened = bool(run.done) or run.counts.geometries["accepted"] > 0
         yield Once(tuple(run.recorded), failure, opened)

@@ -15,8 +15,9 @@ from kvexact.fuzz.replay import died
 from kvexact.fuzz.tally import Tally
 from kvexact.fuzz.trace import Trace
 from kvexact.fuzz.worker import Done, Reduced, Task, fuzz
+from kvexact.impl.target import Unavailable
 
-#: How long a run that ends waits for reductions under way.
+#: How long a run whose time is over waits for reductions under way; any other waits for all.
 _GRACE_S = 60.0
 _POLL_S = 0.2
 
@@ -141,15 +142,23 @@ class Soak:
                 self._merge()
                 self._tell(started)
             patience = time.monotonic() + _GRACE_S
-            while self._waiting and time.monotonic() < patience:
+            timed = self.max_seconds is not None
+            while self._waiting and not (timed and time.monotonic() > patience):
                 self._take(self.source.poll())
                 self._tell(started)
         except KeyboardInterrupt:
             whole = False
+        except Unavailable as error:
+            self._merge_rest()
+            if not self.tally.failures:
+                raise
+            self.tally.ended = f"the target cannot run any more: {error}"
         if not whole or self._late(started):
             self._merge_rest()
-        for finding in self._waiting.values():
-            self._say(Reduced(0, finding))
+        if self.tally.deaths >= DEATHS_MOST:
+            self.tally.ended = f"{self.tally.deaths} processes died or lost their device"
+        for number, finding in sorted(self._waiting.items()):
+            self._say(self._reduced.get(number, Reduced(number, finding)))
         self.tally.seconds = time.monotonic() - started
         return whole
 
@@ -197,7 +206,10 @@ class Soak:
         self.tally.deaths += done.died
 
     def _tell(self, started: float) -> None:
-        for number in sorted(self._waiting.keys() & self._reduced.keys()):
+        """Report in the order of the numbers, whatever was reduced first."""
+        for number in sorted(self._waiting):
+            if number not in self._reduced:
+                break
             del self._waiting[number]
             self._say(self._reduced[number])
         self.tally.seconds = time.monotonic() - started

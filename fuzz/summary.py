@@ -1,6 +1,6 @@
 """What a run did, as lines for a person: shown under every run, in pytest and on the terminal."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from kvexact.fuzz.counts import Counts, vacuous
 from kvexact.fuzz.families import FAMILIES
@@ -10,6 +10,9 @@ from kvexact.refmodel.ops import OPS
 
 #: Counts by (target name, family name).
 Merged = Mapping[tuple[str, str], Counts]
+
+#: Geometries of a family from which on it is judged alone, too.
+JUDGED_ALONE = 20
 
 _WIDTH = 96
 
@@ -22,33 +25,75 @@ def merge(parts: Iterable[tuple[str, str, Counts]]) -> dict[tuple[str, str], Cou
     return merged
 
 
-def complaints(merged: Merged, targets: Iterable[NamedTarget]) -> list[str]:
-    """Where a run proves less than it claims, one line each; not empty means that it failed."""
+def complaints(
+    merged: Merged, targets: Iterable[NamedTarget], failed: Collection[str] = ()
+) -> list[str]:
+    """Where a run proves less than it claims, one line each; not empty means that it failed.
+
+    A family of few geometries is judged with the others of its target, for it may meet none that
+    its target accepts.
+
+    Args:
+        failed: targets that failed: a run that a failure cut short need not prove more.
+    """
     found = []
-    op_kinds = {target.name: target.target_type.op_kinds for target in targets}
-    for (target, name), counts in sorted(merged.items()):
-        family = FAMILIES[name]
-        lines = vacuous(
-            counts,
-            plans_only=family.plans_only,
-            illegal_percent=family.illegal_percent,
-            op_kinds=op_kinds[target],
-        )
-        found += [f"{target}, {name}: {line}" for line in lines]
+    for target in targets:
+        families = {name: counts for (of, name), counts in merged.items() if of == target.name}
+        if target.name not in failed:
+            found += [f"{target.name}: {line}" for line in _proves_nothing(families)]
+        for name, counts in sorted(families.items()):
+            if counts.geometries.total() < JUDGED_ALONE:
+                continue
+            family = FAMILIES[name]
+            lines = vacuous(
+                counts,
+                plans_only=family.plans_only,
+                illegal_percent=family.illegal_percent,
+                op_kinds=target.target_type.op_kinds,
+            )
+            found += [f"{target.name}, {name}: {line}" for line in lines]
     return found
+
+
+def _proves_nothing(families: Mapping[str, Counts]) -> Iterator[str]:
+    """What a target's families never did, all of them together."""
+    total = _total(families.values())
+    if not total.geometries:
+        yield "no geometry was tried"
+        return
+    if not total.facts:
+        yield "no fact was compared"
+    if all(FAMILIES[name].plans_only for name in families):
+        return
+    if not total.compared_bytes:
+        yield "no byte was compared"
+    if not total.changed_bytes.total():
+        yield "no content byte had to change"
+
+
+def _total(counts: Iterable[Counts]) -> Counts:
+    total = Counts()
+    for one in counts:
+        total.add(one)
+    return total
 
 
 def summary(merged: Merged) -> list[str]:
     """Geometries, ops and bytes of every target, and what it never met."""
     lines = []
     for target in sorted({target for target, _ in merged}):
-        total = Counts()
-        for (name, _), counts in merged.items():
-            if name == target:
-                total.add(counts)
-        families = sum(name == target for name, _ in merged)
-        lines += [f"{target}: {_geometries(total, families)}", *_table(total), *_features(total)]
+        families = {name: counts for (of, name), counts in merged.items() if of == target}
+        total = _total(families.values())
+        lines.append(f"{target}: {_geometries(total, len(families))}")
+        lines += [*_table(total), *_features(total), *_by_family(families)]
     return lines
+
+
+def _by_family(families: Mapping[str, Counts]) -> list[str]:
+    numbers = {name: families[name].geometries.total() for name in FAMILIES if name in families}
+    few = [name for name, number in numbers.items() if number < JUDGED_ALONE]
+    lines = _wrapped("geometries", [f"{name} {number:,}" for name, number in numbers.items()])
+    return lines + _wrapped(f"fewer than {JUDGED_ALONE}, judged only together", few)
 
 
 def _geometries(counts: Counts, families: int) -> str:
@@ -60,7 +105,9 @@ def _geometries(counts: Counts, families: int) -> str:
 
 def _table(counts: Counts) -> list[str]:
     """A row for each kind of op, and one for all of them."""
-    outcomes = ("acted", "refused", "no-op")
+    outcomes = ["acted", "refused", "no-op"]
+    if counts.outcome("unsent"):
+        outcomes.append("unsent")
     rows: list[tuple[str, ...]] = [("op", *outcomes, "bytes that had to change")]
     for kind in OPS:
         numbers = [counts.ops[kind, outcome] for outcome in outcomes]
@@ -79,6 +126,8 @@ def _table(counts: Counts) -> list[str]:
     compared = f"{counts.compared_bytes:,} bytes and {counts.facts:,} facts compared"
     if counts.free_bytes:
         compared += f", {counts.free_bytes:,} bytes declared free"
+    if counts.restoring:
+        compared += f"; bytes that had changed restored in {counts.restoring:,} geometries"
     return [f"  {line}" for line in (*lines, compared)]
 
 
@@ -87,7 +136,13 @@ def _features(counts: Counts) -> list[str]:
     never = [name for name in FEATURES if name not in met]
     lines = _wrapped("features met", [f"{name} {met[name]:,}" for name in FEATURES if name in met])
     lines += _wrapped("never met", never)
-    return lines + _wrapped("facts never told", sorted(counts.unchecked))
+    return lines + _wrapped("facts not told", _fact_names(counts))
+
+
+def _fact_names(counts: Counts) -> list[str]:
+    """Names of facts not told, those of all groups and layer sets together."""
+    parts = (name.split(".") for name in counts.unchecked)
+    return sorted({".".join(part for part in name if not part[1:].isdigit()) for name in parts})
 
 
 def _wrapped(label: str, words: list[str]) -> list[str]:

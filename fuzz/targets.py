@@ -9,7 +9,8 @@ from pathlib import Path
 from kvexact.impl.target import Target, Unavailable
 
 GROUP = "kvexact.targets"
-DEFAULT = "cpu"
+#: What is fuzzed unless somebody says otherwise; what takes one target takes the first.
+DEFAULT_TARGETS = ("cpu", "example")
 
 
 class UnknownTarget(ValueError):
@@ -27,6 +28,20 @@ class NamedTarget:
     def registered(self) -> bool:
         """Whether the name alone says where the class is."""
         return ":" not in self.name
+
+    def make(self) -> Target:
+        """A new instance, of a target that can run here.
+
+        Raises:
+            Unavailable: it cannot, or its own code fails at it.
+        """
+        try:
+            self.target_type.check_available()
+            return self.target_type()
+        except Unavailable:
+            raise
+        except Exception as error:
+            raise Unavailable(f"making it raised {_said(error)}") from error
 
 
 def registered_names() -> list[str]:
@@ -58,9 +73,9 @@ def find_target(name: str) -> NamedTarget:
         found: object = import_module(module_name)
         for part in class_name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (Exception, SystemExit) as error:
         raise UnknownTarget(
-            f"target {name!r} cannot be imported ({error}); "
+            f"target {name!r} cannot be imported ({_said(error)}); "
             f"give module:Class of an importable module"
         ) from error
     if not isinstance(found, type) or not issubclass(found, Target):
@@ -76,4 +91,11 @@ def why_unavailable(target: NamedTarget) -> str | None:
         target.target_type.check_available()
     except Unavailable as error:
         return str(error)
+    except Exception as error:  # noqa: BLE001 - a target's own code may raise anything
+        return f"check_available raised {_said(error)}"
     return None
+
+
+def _said(error: BaseException) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -12,12 +12,13 @@ from kvexact.fuzz import plugin
 from kvexact.fuzz.artefacts import save
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import explain_failure
-from kvexact.fuzz.finding import find
+from kvexact.fuzz.finding import as_it_is, find, is_lost
 from kvexact.fuzz.items import Item, items_of
 from kvexact.fuzz.machine import failures
 from kvexact.fuzz.plugin_report import Part, told
 from kvexact.fuzz.self_check import missed
 from kvexact.fuzz.targets import NamedTarget, why_unavailable
+from kvexact.impl.target import Unavailable
 
 Record = Callable[[str, object], None]
 
@@ -42,24 +43,35 @@ def test_fuzz(
         pytest.fail(f"the harness is blind to {'; '.join(blind)}", pytrace=False)
     target, family, counts = item.target, item.family, Counts()
     session = pytestconfig.stash[plugin.SESSION]
+    if target.name in session.lost:
+        pytest.fail(f"{target.name}: an item before this one lost the device", pytrace=False)
+    try:
+        made = target.make()
+    except Unavailable as error:
+        pytest.fail(f"{target.name}: {error}", pytrace=False)
     journal = plugin.journal(pytestconfig)
     journal.target = target.name
     examples = pytestconfig.option.kv_examples or plugin.profile(pytestconfig).examples
     found: dict[tuple[str, ...], Part] = {}
-    for run, wrong in failures(
-        target.target_type(), family, item.seed, examples, counts, journal=journal
-    ):
-        key = (target.name, *explain_failure(run, wrong).signature)
+    for run, wrong in failures(made, family, item.seed, examples, counts, journal=journal):
+        failure = explain_failure(run, wrong)
+        key = (target.name, *failure.signature)
+        lost = is_lost(target.make, run, failure)
         if key not in session.known:
-            finding = find(target.target_type, target.name, family.name, run, wrong)
+            finding = (
+                as_it_is(target.name, family.name, run, failure)
+                if lost
+                else find(target.make, target.name, family.name, run, wrong)
+            )
             saved = save(finding, target, plugin.directory(pytestconfig))
             session.known[key] = told(finding, saved)
         found[key] = session.known[key]
-        if wrong.outcome == "device_lost":
+        if lost:
+            session.lost.add(target.name)
             break
     did = {"target": target.name, "family": family.name, "counts": counts.to_json()}
     record_property("kvexact_seed", item.seed)
-    record_property("kvexact_counts", json.dumps(did))
+    record_property("kvexact_counts", json.dumps(did, sort_keys=True))
     if found:
         record_property("kvexact_findings", json.dumps(list(found.values())))
         pytest.fail("\n".join(part["message"] for part in found.values()), pytrace=False)

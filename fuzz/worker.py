@@ -9,15 +9,12 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from kvexact.fuzz.campaign import run_example
-from kvexact.fuzz.choose import Prng
+from kvexact.fuzz.campaign import numbered_example, place
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.edits import Program
-from kvexact.fuzz.failure import Failure, Signature, explain_failure
+from kvexact.fuzz.failure import Signature, explain_failure
 from kvexact.fuzz.families import FAMILIES
-from kvexact.fuzz.finding import Finding, find
+from kvexact.fuzz.finding import Finding, as_it_is, find, is_lost
 from kvexact.fuzz.journal import Journal
-from kvexact.fuzz.reduce import failure_of
 from kvexact.fuzz.replay import RUNS, repeat
 from kvexact.fuzz.run import Run, Wrong, execute
 from kvexact.fuzz.seeds import derive
@@ -53,7 +50,7 @@ class Task:
 
     def family_of(self, number: int) -> str:
         """The family of an example."""
-        return self.families[number % len(self.families)]
+        return place(number, self.families)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +87,11 @@ class Reduced:
 
 def fuzz(task: Task) -> Iterator[Done | Reduced]:
     """Run examples without end; stops at a device that is lost for good."""
-    target_type = find_target(task.target).target_type
-    target_type.check_available()
+    named = find_target(task.target)
+    target = named.make()
     blind = missed()
     if blind:
         raise RuntimeError(f"the harness is blind to {'; '.join(blind)}")
-    target = target_type()
     journal = Journal(task.journal) if task.journal else None
     if journal:
         journal.target = task.target
@@ -111,34 +107,27 @@ def fuzz(task: Task) -> Iterator[Done | Reduced]:
         run, wrong = failed
         failure = explain_failure(run, wrong)
         signature = failure.signature
-        lost = wrong.outcome == "device_lost" and not _fails_again(target_type(), run, signature)
+        lost = is_lost(named.make, run, failure)
         if signature in known:
             yield Done(number, family.name, counts, signature, died=lost)
         else:
             known.add(signature)
-            finding = _as_it_is(task.target, family.name, run, failure)
+            finding = as_it_is(task.target, family.name, run, failure)
             yield Done(number, family.name, counts, signature, finding, lost)
             if lost:
                 yield Reduced(number, finding)
             else:
-                finding = find(target_type, task.target, family.name, run, wrong)
+                finding = find(named.make, task.target, family.name, run, wrong)
                 yield Reduced(number, finding, _failed_runs(finding))
         if lost:
             return
 
 
-def _fails_again(target: Target, run: Run, signature: Signature) -> bool:
-    """Whether a new target in this process fails alike; it does not where the device is gone."""
-    failed = failure_of(target, Program(run.geometry, tuple(run.done)))
-    return failed is not None and failed[1].signature == signature
-
-
 def _prng(
     task: Task, number: int, target: Target, counts: Counts, journal: Journal | None
 ) -> tuple[Run, Wrong] | None:
-    family = FAMILIES[task.family_of(number)]
-    chooser = Prng(derive(task.seed, family.name, number // len(task.families)))
-    example = run_example(target, family, chooser, counts, journal=journal)
+    name, index = place(number, task.families)
+    example = numbered_example(target, FAMILIES[name], index, task.seed, counts, journal)
     return (example.run, example.wrong) if example.wrong else None
 
 
@@ -147,9 +136,9 @@ def _hypothesis(
 ) -> tuple[Run, Wrong] | None:
     from kvexact.fuzz.machine import run_item
 
-    family = FAMILIES[task.family_of(number)]
-    seed = derive(task.seed, "hypothesis", family.name, number // len(task.families))
-    return run_item(target, family, seed, HYPOTHESIS_EXAMPLES, counts, journal=journal)
+    name, index = place(number, task.families)
+    seed = derive(task.seed, "hypothesis", name, index)
+    return run_item(target, FAMILIES[name], seed, HYPOTHESIS_EXAMPLES, counts, journal=journal)
 
 
 def _failed_runs(finding: Finding) -> int:
@@ -158,23 +147,14 @@ def _failed_runs(finding: Finding) -> int:
     return sum(1 for one in runs if one and one.signature == finding.failure.signature)
 
 
-def _as_it_is(target: str, family: str, run: Run, failure: Failure) -> Finding:
-    """A finding that is not reduced."""
-    trace = Trace(
-        run.geometry,
-        tuple(run.done),
-        target,
-        family,
-        tuple(run.recorded),
-        tuple(failure.signature),
-    )
-    return Finding(failure, trace, len(run.done), 0)
-
-
 def reduce_trace(target: str, trace: Trace) -> Iterator[Finding]:
     """The reduced finding of a trace; nothing where it does not fail."""
-    target_type = find_target(target).target_type
-    target_type.check_available()
-    run, wrong = execute(target_type(), trace.geometry, trace.ops)
-    if wrong is not None:
-        yield find(target_type, target, trace.family, run, wrong)
+    named = find_target(target)
+    run, wrong = execute(named.make(), trace.geometry, trace.ops)
+    if wrong is None:
+        return
+    failure = explain_failure(run, wrong)
+    if is_lost(named.make, run, failure):
+        yield as_it_is(target, trace.family, run, failure)
+    else:
+        yield find(named.make, target, trace.family, run, wrong)

@@ -3,10 +3,11 @@
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import ClassVar
 
 from kvexact.impl.engine.engine import CpuEngine
-from kvexact.impl.target import DeviceLost, Facts, Rows, Unavailable
+from kvexact.impl.target import Area, DeviceLost, Facts, Rows, Unavailable
 from kvexact.refmodel.ops import CopyBlocks, Op, Restore
 from kvexact.refmodel.spec import Geometry, Refused
 
@@ -62,6 +63,7 @@ class NoCopies(Sound):
 
 
 class Declines(Sound):
+    geometry_refusals = frozenset[str]()
     may_refuse = frozenset({"unsupported"})
 
     def plan(self, geometry: Geometry) -> Facts:
@@ -82,3 +84,53 @@ class Exits(Sound):
 
     def __init__(self) -> None:
         sys.exit(3)
+
+
+class CannotBeMade(Sound):
+    def __init__(self) -> None:
+        raise OSError("no room\nfor it")
+
+
+class BadCheck(Sound):
+    @classmethod
+    def check_available(cls) -> None:
+        raise KeyError("HOME")
+
+
+class LostForAll(Sound):
+    """The device is lost at the first copy, for any process that starts later, too."""
+
+    mark: ClassVar[Path] = Path("lost")
+
+    @classmethod
+    def check_available(cls) -> None:
+        if cls.mark.exists():
+            raise Unavailable("the device is gone; restart the machine")
+
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        if type(op) is CopyBlocks:
+            self.mark.touch()
+            raise DeviceLost("made up")
+        return super().apply(op, rows)
+
+
+class Blind(Sound):
+    """It declares no bytes, tells no fact, and reads nothing."""
+
+    families = None
+    declared = frozenset[Area]()
+    op_kinds = Sound.op_kinds - {"read"}
+    op_refusals = frozenset[str]()
+
+    def plan(self, geometry: Geometry) -> Facts:
+        super().plan(geometry)
+        return {}
+
+    def open(self, geometry: Geometry) -> Facts:
+        super().open(geometry)
+        return {}
+
+
+class NoFamily(Sound):
+    families = ("refusals",)
+    op_refusals = frozenset[str]()

@@ -115,7 +115,21 @@ assert not {"torch", "hypothesis"} & set(sys.modules)
         (["fuzz", "--target", "json:dumps"], ["'json:dumps'", "subclass"]),
         (["fuzz", "--target", "odd_targets:Away"], ["Away", "plug it in"]),
         (["fuzz", "--target", "odd_targets:Exits"], ["Exits", "exit status 3"]),
+        (
+            ["fuzz", "--target", "odd_targets:CannotBeMade"],
+            ["CannotBeMade", "OSError: no room for"],
+        ),
+        (["fuzz", "--target", "odd_targets:BadCheck"], ["BadCheck", "KeyError: 'HOME'"]),
+        (["fuzz", "--target", "odd_targets:NoFamily"], ["NoFamily", "no family is left", "padded"]),
+        (["fuzz", "--target", "no_module:Odd"], ["no_module:Odd", "RuntimeError: on two lines"]),
+        (["fuzz", "--target", "kvexact:Target"], ["kvexact:Target", "TypeError", "abstract"]),
         (["fuzz", "--family", "x"], ["'x'", "one_group, padded"]),
+        (
+            ["fuzz", "--target", "example", "--family", "refusals"],
+            ["'example'", "'refusals'", "`op_refusals`"],
+        ),
+        (["fuzz", "--max-time", "0"], ["'0'", "give more"]),
+        (["fuzz", "--max-time", "0.0m"], ["'0.0m'", "give more"]),
         (["fuzz", "--chooser", "dice"], ["'dice'", "prng"]),
         (["fuzz", "--max-time", "8x"], ["'8x'", "8m"]),
         (["fuzz", "--max-ops", "0"], ["--max-ops", "0"]),
@@ -131,6 +145,7 @@ assert not {"torch", "hypothesis"} & set(sys.modules)
         (["replay", "trace.json", "--target", "nix"], ["'nix'", "cpu"]),
         (["reduce", "foreign.json"], ["foreign.json", "kvexact"]),
         (["reduce", "trace.json", "--target", "odd_targets:Away"], ["plug it in"]),
+        (["reduce", "trace.json", "--target", "odd_targets:CannotBeMade"], ["OSError"]),
         (["reduce", "trace.json", "--target", FAULTY, "-o", "no/file"], ["no/file", "-o"]),
         (["show", "missing.json"], ["missing.json", "No such file"]),
         (["show", "foreign.json"], ["foreign.json", "kvexact"]),
@@ -141,6 +156,7 @@ assert not {"torch", "hypothesis"} & set(sys.modules)
 )
 def test_bad_input_is_one_line(trace: Path, args: list[str], words: list[str]) -> None:
     folder = trace.parent
+    (folder / "no_module.py").write_text("raise RuntimeError('on\\ntwo lines')")
     (folder / "foreign.json").write_text('{"events": []}')
     large = replace(TRACE, geometry=replace(GEOMETRY, blocks=2**40))
     (folder / "large.json").write_bytes(dump(large))
@@ -177,6 +193,50 @@ def test_a_sound_run() -> None:
     for word in ("restore", "bytes that had to change", "geometries", "features", "order LBHNC"):
         assert word in result.output
     assert runs() == [], "nothing is left of a run that found nothing"
+
+
+def test_what_was_there_before_a_run_stays(tmp_path: Path) -> None:
+    for name in ("artifacts", "mine"):
+        (tmp_path / name).mkdir()
+        assert kvexact("fuzz", "--max-ops", 50, "--seed", 7, "--artifacts", name).exit_code == 0
+        assert list((tmp_path / name).iterdir()) == []
+    assert kvexact("fuzz", "--max-ops", 50, "--seed", 7, "--artifacts", "new/one").exit_code == 0
+    assert not (tmp_path / "new").exists()
+
+
+def test_families_that_fit_the_target_are_fuzzed_once_each() -> None:
+    result = kvexact("fuzz", "--target", "odd_targets:Blind", "--max-ops", 10, "--seed", 1)
+    assert "of 8 families" in result.output
+    assert "refusals" not in result.output
+    twice = ["--family", "padded"] * 2
+    assert "of 1 family" in kvexact("fuzz", *twice, "--max-ops", 50, "--seed", 1).output
+
+
+def test_a_bug_of_kvexact_is_no_failure_of_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its exit code is not the one of a failure."""
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("of ours")
+
+    monkeypatch.setattr("kvexact.fuzz.cli_fuzz.Soak", broken)
+    result = kvexact("fuzz", "--seed", 1)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("kvexact has a bug:\nTraceback")
+    assert "ZeroDivisionError: of ours" in result.stderr
+    assert runs() == []
+
+
+def test_nothing_depends_on_the_order_of_sets() -> None:
+    def outcome(hash_seed: str) -> str:
+        process = script(
+            *("fuzz", "--target", FAULTY, "--seed", "3", "--max-ops", "900"),
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        )
+        output, _ = process.communicate()
+        assert process.returncode == 1
+        return re.sub(r"^\d+:\d\d.*$|artifacts/[^/\n]*", "", output, flags=re.MULTILINE)
+
+    assert outcome("1") == outcome("2")
 
 
 def test_a_failing_run_shows_saves_and_goes_on() -> None:
@@ -220,10 +280,11 @@ def test_the_last_line_shows_the_same_failure() -> None:
 def test_the_same_for_any_number_of_workers() -> None:
     def outcome(workers: int) -> tuple[str, list[str]]:
         result = kvexact(
-            *("fuzz", "--target", "kvexact.impl.faults:evicted_slot_still_restores"),
-            *("--seed", 5, "--max-ops", 1500, "--workers", workers),
+            *("fuzz", "--target", "kvexact.impl.faults:zero_spans_block_stride"),
+            *("--seed", 1, "--max-ops", 2500, "--workers", workers),
         )
         assert result.exit_code == 1
+        assert result.output.count("reproduce: ") >= 2
         text = re.sub(r"^\d+:\d\d.*$|artifacts/[^/\n]*", "", result.output, flags=re.MULTILINE)
         return text, sorted(path.name for path in runs()[-1].iterdir())
 
@@ -290,6 +351,14 @@ def test_a_lost_device_is_replaced() -> None:
     assert result.exit_code == 1
     assert result.output.count("reproduce: ") == 1
     assert "device_lost / copy_blocks" in result.output
+    assert re.search(r"^  not reduced, \d+ ops$", result.output, re.MULTILINE)
+
+
+def test_a_device_that_is_gone_for_good_ends_the_run() -> None:
+    result = kvexact("fuzz", "--target", "odd_targets:LostForAll", "--seed", 1)
+    assert result.exit_code == 1
+    assert result.output.count("reproduce: ") == 1
+    assert "ended early: the target cannot run any more: the device is gone" in result.output
 
 
 def test_a_device_that_comes_back_needs_no_new_process() -> None:
@@ -307,7 +376,26 @@ def test_a_run_that_proves_nothing_fails() -> None:
     """A target that declines everything agrees with everything."""
     result = kvexact("fuzz", "--target", "odd_targets:Declines", "--max-ops", 25, "--seed", 1)
     assert result.exit_code == 1
-    assert "proves less than it claims: one_group: no fact was compared" in result.output
+    for text in (
+        "proves less than it claims: odd_targets:Declines: no byte was compared",
+        "proves less than it claims: odd_targets:Declines, one_group: no fact was compared",
+    ):
+        assert text in result.output
+
+
+@pytest.mark.parametrize("budget", [("--max-ops", 16), ("--max-ops", 1), ("--max-time", "0.001s")])
+def test_a_short_run_that_proves_nothing_fails(budget: tuple[object, ...]) -> None:
+    result = kvexact("fuzz", "--target", "odd_targets:Blind", *budget, "--seed", 1)
+    assert result.exit_code == 1, result.output
+    assert "proves less than it claims: odd_targets:Blind: no " in result.output
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_short_run_that_compares_something_passes(seed: int) -> None:
+    """Whatever a family of few geometries met, the run as a whole compared bytes that changed."""
+    result = kvexact("fuzz", "--max-ops", 60, "--seed", seed)
+    assert result.exit_code == 0, result.output
+    assert "judged only together" in result.output
 
 
 def test_an_interrupted_run_sums_up() -> None:
@@ -494,12 +582,24 @@ def test_a_run_that_only_dies_ends() -> None:
     assert len(told) == 1
 
 
-def test_families_with_few_geometries_are_not_judged() -> None:
-    tally = Tally({"one_group": Counts()})
-    tally.counts["one_group"].geometries["accepted"] = 19
-    assert tally.complaints() == []
-    tally.counts["one_group"].geometries["accepted"] = 20
-    assert "one_group: no fact was compared" in tally.complaints()
+def test_findings_are_told_in_the_order_of_their_numbers() -> None:
+    """Whichever process has reduced its own first; none is told unreduced for want of time."""
+    first, second = Reduced(0, finding(10, "k")), Reduced(1, finding(20, "v"))
+    start: list[Done | Reduced] = [done(0, field="k"), done(1, field="v")]
+    made, told = soak(Script(start, [second], [], [first]), max_ops=20)
+    assert made.run()
+    assert told == [first.finding, second.finding]
+
+
+def test_a_run_without_a_time_waits_for_reductions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvexact.fuzz.soak._GRACE_S", -1.0)
+    late = Reduced(0, finding(10, "k"))
+    made, told = soak(Script([done(0, field="k")], [], [late]), max_ops=10)
+    assert made.run()
+    assert told == [late.finding]
+    made, told = soak(Script([done(0, field="k")], [], [late]), max_ops=10, max_seconds=60.0)
+    assert made.run()
+    assert told == [finding(0, "k")]
 
 
 def test_progress_is_one_line() -> None:

@@ -4,13 +4,14 @@ import os
 import subprocess
 import sys
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
 import hypothesis
 import pytest
 
-from kvexact.fuzz.campaign import campaign
+from kvexact.fuzz.campaign import campaign, numbered_example, place
 from kvexact.fuzz.counts import Counts, vacuous
 from kvexact.fuzz.families import FAMILIES, Family
 from kvexact.fuzz.items import PROFILES, families_of, items_of
@@ -190,6 +191,34 @@ def test_families_fit_the_target() -> None:
 
     with pytest.raises(ValueError, match="family 'paddded' does not exist; use one_group, "):
         families_of(Wrong)
+
+
+def test_families_that_are_wanted() -> None:
+    wanted = families_of(CpuEngine, ("padded", "refusals", "padded"))
+    assert [family.name for family in wanted] == ["padded", "refusals"]
+    assert families_of(ExampleCache, ["overlay"]) == [FAMILIES["overlay"]]
+    with pytest.raises(ValueError, match="family 'x' does not exist"):
+        families_of(CpuEngine, ["x"])
+    with pytest.raises(ValueError, match="promises no refusal"):
+        families_of(ExampleCache, ["padded", "refusals"])
+
+    class Nothing(ExampleCache):
+        families: ClassVar[tuple[str, ...] | None] = ()
+
+    with pytest.raises(ValueError, match="no family is left"):
+        families_of(Nothing)
+
+
+def test_a_campaign_takes_families_in_turn() -> None:
+    """An example's number alone says what it is."""
+    families = [FAMILIES["padded"], FAMILIES["one_group"]]
+    counts = {family.name: Counts() for family in families}
+    examples = list(islice(campaign(CpuEngine, families, 4, counts), 6))
+    for number, example in enumerate(examples):
+        family, index = place(number, families)
+        again = numbered_example(CpuEngine(), family, index, 4, Counts())
+        assert (example.family, example.run.done) == (family, again.run.done)
+    assert [example.family for example in examples] == families * 3
 
 
 def test_profiles_are_of_fresh_examples() -> None:

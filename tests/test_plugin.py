@@ -15,7 +15,9 @@ from kvexact.fuzz import plugin
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.items import PROFILES
 from kvexact.fuzz.plugin_report import distinct
-from kvexact.fuzz.summary import merge, summary
+from kvexact.fuzz.summary import complaints, merge, summary
+from kvexact.fuzz.targets import NamedTarget
+from kvexact.impl.adapters.example import ExampleCache
 
 pytest_plugins = ["pytester"]
 
@@ -27,7 +29,7 @@ TARGETS = """
 import os
 import signal
 
-from kvexact import Unavailable
+from kvexact import DeviceLost, Unavailable
 from kvexact.impl.adapters.example import ExampleCache
 from kvexact.refmodel.ops import Restore
 
@@ -40,6 +42,37 @@ class Away(ExampleCache):
 
 class Lost(ExampleCache):
     families = ("one_group", "no_group")
+
+
+class NoFamily(ExampleCache):
+    families = ("refusals",)
+
+
+class CannotBeMade(ExampleCache):
+    families = ("padded",)
+
+    def __init__(self):
+        raise OSError("no room")
+
+
+class Gone(ExampleCache):
+    families = ("one_group", "padded")
+    gone = False
+    opened = 0
+
+    def open(self, geometry):
+        Gone.opened += 1
+        if Gone.opened > 60:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if Gone.gone:
+            raise DeviceLost("gone")
+        return super().open(geometry)
+
+    def apply(self, op, rows):
+        if isinstance(op, Restore):
+            Gone.gone = True
+            raise DeviceLost("made up")
+        return super().apply(op, rows)
 
 
 class Blind(ExampleCache):
@@ -90,8 +123,9 @@ def test_header_and_summary(pytester: pytest.Pytester) -> None:
             r"  all +[\d,]+ +0 +\d+ +[\d,]+",
             r"  [\d,]+ bytes and \d+ facts compared",
             r"  features met: order ",
-            r"  never met: overlaid groups",
-            r"  facts never told: ",
+            r"  never met: .*overlaid groups",
+            r"  facts not told: ",
+            r"  geometries: one_group \d+, padded \d+, batch \d+",
             r"=+ 3 passed in .*=+",
         ]
     )
@@ -149,7 +183,8 @@ def test_targets_that_cannot_be(pytester: pytest.Pytester) -> None:
     for name, text in {
         "cpuu": "ERROR: target 'cpuu' is not registered; use one of cpu, cuda, example",
         "own:Nothing": "ERROR: target 'own:Nothing' cannot be imported",
-        "own:Lost": "ERROR: family 'no_group' does not exist; use one_group, padded,",
+        "own:Lost": "ERROR: target 'own:Lost': family 'no_group' does not exist; use one_group, p",
+        "own:NoFamily": "ERROR: target 'own:NoFamily': no family is left to fuzz; name some of ",
     }.items():
         result = pytester.runpytest_subprocess(*QUICK, "--kv-target", name)
         assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -162,6 +197,36 @@ def test_target_that_is_unavailable_fails_one_item(pytester: pytest.Pytester) ->
     assert result.ret == 1
     result.assert_outcomes(failed=1, passed=3)
     result.stdout.fnmatch_lines(["own:Away: no such thing here: buy one"])
+
+
+def test_target_that_cannot_be_made_fails_in_one_line(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_subprocess(*QUICK, "--kv-target", "own:CannotBeMade")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["own:CannotBeMade: making it raised OSError: no room"])
+    assert not lines_with(result, "Traceback")
+
+
+def test_nothing_is_reduced_on_a_device_that_is_gone(pytester: pytest.Pytester) -> None:
+    """It would run thousands of programs, and the target here dies after a few."""
+    result = pytester.runpytest_subprocess(*QUICK, "--kv-target", "own:Gone")
+    assert result.ret == 1
+    result.assert_outcomes(failed=2)
+    assert len(lines_with(result, "reproduce: ")) == 1
+    result.stdout.fnmatch_lines(["own:Gone: an item before this one lost the device"])
+    result.stdout.re_match_lines([r"  not reduced, \d+ ops"])
+
+
+def test_what_was_there_before_a_run_stays(pytester: pytest.Pytester) -> None:
+    args = (*QUICK, "--kv-target", "example", "-k", "padded", "--kv-artifacts")
+    pytester.mkdir("mine")
+    for place in ("mine", "new/one"):
+        assert pytester.runpytest_subprocess(*args, place).ret == 0
+    assert list(Path("mine").iterdir()) == []
+    assert not Path("new").exists()
+    Path("file").touch()
+    result = pytester.runpytest_subprocess(*args, "file")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "name another one with --kv-artifacts" in result.stderr.str()
 
 
 def test_without_a_compiler_the_example_is_fuzzed(
@@ -178,7 +243,7 @@ def test_run_that_proves_nothing_fails(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess(*QUICK, "-n", "1", "--kv-target", "own:Blind")
     assert result.ret == 1
     result.assert_outcomes(passed=3)
-    expected = "proves less than it claims: own:Blind, padded: no byte was compared"
+    expected = "proves less than it claims: own:Blind: no byte was compared"
     result.stdout.fnmatch_lines([expected])
 
 
@@ -226,12 +291,57 @@ def test_distinct_shows_the_shortest_of_each_signature() -> None:
     found = [finding("a", "x", 5), finding("a", "x", 3), finding("b", "x", 9), finding("a", "y", 1)]
     assert distinct(found) == [
         ["a 3", "  met by 2 items", "reproduce: it"],
-        ["b 9", "reproduce: it"],
         ["a 1", "reproduce: it"],
+        ["b 9", "reproduce: it"],
     ]
+    assert distinct(found[::-1]) == distinct(found)
 
 
 def test_summary_of_nothing() -> None:
     lines = summary(merge([("cpu", "planning", Counts())]))
     assert lines[0] == "cpu: 0 geometries of 1 family: none"
     assert max(map(len, lines)) <= 100
+
+
+def counted(geometries: int, **other: int) -> Counts:
+    counts = Counts(**other)  # type: ignore[arg-type]
+    counts.geometries["accepted"] = geometries
+    return counts
+
+
+def test_few_geometries_of_a_family_are_judged_with_the_others() -> None:
+    target = [NamedTarget("it", ExampleCache)]
+    nothing = ["it: no fact was compared", "it: no byte was compared"]
+    nothing.append("it: no content byte had to change")
+
+    def judged(**families: Counts) -> list[str]:
+        return complaints(merge(("it", name, counts) for name, counts in families.items()), target)
+
+    assert judged() == judged(padded=Counts()) == ["it: no geometry was tried"]
+    assert judged(padded=counted(1)) == nothing
+    assert judged(planning=counted(1)) == nothing[:1]
+    good = counted(1, facts=1, compared_bytes=1)
+    good.changed_bytes["zero"] = 1
+    assert judged(padded=good, one_group=counted(19)) == []
+    alone = judged(padded=good, one_group=counted(20))
+    assert alone
+    assert all(line.startswith("it, one_group: ") for line in alone)
+    cut_short = complaints(merge([("it", "padded", counted(1))]), target, {"it"})
+    assert cut_short == []
+
+
+def test_the_table_has_a_column_for_ops_not_sent_where_there_are_any() -> None:
+    counts = Counts()
+    counts.ops["zero", "acted"] = 2
+    assert "unsent" not in "\n".join(summary({("it", "padded"): counts}))
+    counts.ops["zero", "unsent"] = 3
+    lines = summary({("it", "padded"): counts})
+    assert "unsent" in lines[1]
+    assert lines[2].split() == ["zero", "2", "0", "0", "3", "0"]
+
+
+def test_facts_not_told_are_named_once_for_all_groups_and_layer_sets() -> None:
+    counts = Counts()
+    counts.unchecked.update(["g0.s0.k.view", "g1.s2.k.view", "host.row_bytes"])
+    lines = summary({("it", "padded"): counts})
+    assert "  facts not told: host.row_bytes, k.view" in lines

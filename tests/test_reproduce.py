@@ -202,7 +202,7 @@ def test_the_command_is_relative_and_quoted(
 
 
 def test_run_directories_do_not_meet(tmp_path: Path) -> None:
-    made = {make_run_directory(tmp_path / "artifacts", 7) for _ in range(5)}
+    made = {make_run_directory(tmp_path / "artifacts", 7).path for _ in range(5)}
     assert len(made) == 5
     for directory in made:
         assert re.fullmatch(r"\d{8}T\d{6}Z-7-[0-9a-f]{4}", directory.name)
