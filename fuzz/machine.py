@@ -1,16 +1,11 @@
 """The Hypothesis engine: a state machine whose one rule is a step of the fuzzer.
 
-Hypothesis draws one number a step, and the first one decides geometry and weights. It neither
-shrinks nor remembers. Three habits of it are worked around:
-
-* It copies parts of an example into later ones (from the eleventh on, five of six are such copies)
-  and likes lowest and highest values. So a step is decoded from all numbers drawn before it, and an
-  item is a row of short runs, each with its own seed.
-* It likes constants that it finds in modules loaded so far, so that what is drawn would depend on
-  them. Numbers are drawn where no program has constants.
-* It catches what a test raises and runs the test again. So a failure leaves as a `BaseException`.
+Hypothesis draws one number a step, and the first one decides geometry and weights. Numbers come
+from the provider of `provider.py`; Hypothesis neither shrinks nor remembers. It catches what a test
+raises and runs the test again, so a failure leaves as a `BaseException`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,17 +19,13 @@ from kvexact.fuzz.choose import Digits
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.families import Family
 from kvexact.fuzz.journal import Journal
+from kvexact.fuzz.provider import BACKEND
 from kvexact.fuzz.run import Run, Wrong
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.steps import Mix, Steps
 from kvexact.impl.target import Target
 
-#: Examples of one short run.
-FRESH_EXAMPLES = 9
-_FAR_OFF = 10**30
-_FIRST = st.integers(_FAR_OFF, _FAR_OFF + 2**24 - 1)
-# Enough to make two examples part; a longer range would take Hypothesis longer to draw from.
-_NUMBERS = st.integers(_FAR_OFF, _FAR_OFF + 127)
+_NUMBERS = st.integers(0, 2**32 - 1)
 _OPENS_TRIED = 8
 _MASK = 2**64 - 1
 _ODD = 0xD6E8FEB86659FD93
@@ -56,6 +47,7 @@ class _Share:
     counts: Counts
     journal: Journal | None
     on_example: Callable[[Run], None]
+    started: Counter[str]
 
 
 class FuzzMachine(RuleBasedStateMachine):
@@ -70,12 +62,14 @@ class FuzzMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        # The first example of Hypothesis is all zeros in every run; the salt makes it another one.
         self._key = self.salt
+        self.share.started["examples"] += 1
         self._run: Run | None = None
         self._steps: Steps | None = None
         self._op_id = 0
 
-    @initialize(number=_FIRST)
+    @initialize(number=_NUMBERS)
     def start(self, number: int) -> None:
         """Draw geometries until one opens; those that are refused on the way count, too."""
         share, chooser = self.share, self._decode(number)
@@ -107,7 +101,7 @@ class FuzzMachine(RuleBasedStateMachine):
                 raise _Found(self._run, wrong) from None
 
     def _decode(self, number: int) -> Digits:
-        self._key = ((self._key ^ (number - _FAR_OFF)) * _ODD + 1) & _MASK
+        self._key = ((self._key ^ number) * _ODD + 1) & _MASK
         return Digits(self._key)
 
     def teardown(self) -> None:
@@ -138,7 +132,7 @@ def failures(
 ) -> Iterator[tuple[Run, Wrong]]:
     """Run examples of a family; yield each run that failed, and its disagreement.
 
-    A failure also ends the short run that met it; the next one goes on.
+    A failure ends Hypothesis' run; another one goes on with the examples that are left.
 
     Args:
         counts: what the examples did is added here.
@@ -146,18 +140,19 @@ def failures(
     """
     if journal:
         journal.family = family.name
-
-    class Machine(FuzzMachine):
-        """This item's own."""
-
-    Machine.share = _Share(target, family, counts, journal, on_example or (lambda _: None))
-    for first in range(0, examples, FRESH_EXAMPLES):
-        Machine.salt = derive(item_seed, first)
-        own = own_settings(min(FRESH_EXAMPLES, examples - first))
+    started: Counter[str] = Counter()
+    share = _Share(target, family, counts, journal, on_example or (lambda _: None), started)
+    while started["examples"] < examples:
+        salt = derive(item_seed, started["examples"])
+        machine = seed(salt)(type("Machine", (FuzzMachine,), {"share": share, "salt": salt}))
         try:
-            run_state_machine_as_test(seed(Machine.salt)(Machine), settings=own)
+            run_state_machine_as_test(
+                machine, settings=own_settings(examples - started["examples"])
+            )
         except _Found as found:
             yield found.failed
+        else:
+            return
         finally:
             target.close()
 
@@ -189,5 +184,5 @@ def own_settings(examples: int) -> settings:
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
-        backend="hypothesis",
+        backend=BACKEND,
     )

@@ -12,7 +12,7 @@ from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Failure, explain_failure
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.items import PROFILES, Profile, families_of
-from kvexact.fuzz.machine import FRESH_EXAMPLES, run_item
+from kvexact.fuzz.machine import run_item
 from kvexact.fuzz.reduce import Reducer, failure_of, reduce_failure
 from kvexact.fuzz.run import Run, Wrong, execute
 from kvexact.fuzz.seeds import derive
@@ -24,6 +24,8 @@ from kvexact.impl.target import Target
 OPS_MOST = 200_000
 
 _UNLIMITED = 10**9
+#: Examples of a family before it is the next one's turn.
+_IN_TURN = 9
 
 #: A run that failed, and its disagreement.
 Failed = tuple[Run, Wrong]
@@ -69,17 +71,14 @@ def search_prng(
 def search_hypothesis(
     make_target: Callable[[], Target], seed: int, profile: Profile = PROFILES["default"]
 ) -> tuple[Failed | None, int]:
-    """The first failure of a profile's examples, families in turn, and the acted ops until then.
-
-    An item of a profile is a row of short runs with seeds of their own; so are these.
-    """
+    """The first failure of a profile's examples, families in turn, and the acted ops until then."""
     counts = Counts()
     target = make_target()
     of_family = profile.shards * profile.examples
-    for first in range(0, of_family, FRESH_EXAMPLES):
+    for first in range(0, of_family, _IN_TURN):
         for family in families_of(target):
             run_seed = derive(seed, family.name, first)
-            examples = min(FRESH_EXAMPLES, of_family - first)
+            examples = min(_IN_TURN, of_family - first)
             failed = run_item(target, family, run_seed, examples, counts)
             if failed is not None:
                 return failed, counts.acted
