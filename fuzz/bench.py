@@ -147,18 +147,14 @@ def _memcmp(one: Bytes, other: Bytes) -> bool:
     return bool(plain(address(one.ctypes.data), address(other.ctypes.data), size) == 0)
 
 
-@click.command()
+@click.command(epilog="\b\nExample:\n  kvexact bench --json")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--check", is_flag=True, help="End with 1 where a ratio is over its budget.")
 @click.pass_context
 def bench(context: click.Context, *, as_json: bool, check: bool) -> None:
-    r"""Measure what drawing, model, target and comparison cost.
+    """Measure what drawing, model, target and comparison cost.
 
-    The unit is a step of a Hypothesis machine with two empty rules. Takes less than a minute.
-
-    \b
-    Example:
-      kvexact bench --json
+    The unit is a step of a Hypothesis machine with two empty rules. Takes a minute or two.
     """
     with Progress(console=Console(stderr=True), transient=True) as progress:
         samples = sample(progress.track(range(_ROUNDS), description="rounds"))

@@ -44,7 +44,7 @@ def run_example(
     """Draw a geometry and ops from a chooser and run them; closes the target."""
     if journal:
         journal.family = family.name
-    run = Run(target, family.draw(chooser), counts, journal=journal)
+    run = Run(target, family.draw_fitting(chooser, target.fits), counts, journal=journal)
     try:
         if family.plans_only:
             run.plan_only()

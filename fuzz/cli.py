@@ -87,7 +87,8 @@ class Commands(click.Group):
         extra["standalone_mode"] = False
         try:
             code = super().main(*args, **extra)
-            sys.stdout.flush()
+            if sys.stdout is not None:  # it is None where it was closed before the start
+                sys.stdout.flush()
         except click.ClickException as error:
             _complain(error)
             code = _CANNOT

@@ -139,6 +139,8 @@ def _origin_words(origin: Origin | None, found: Explanation, ops: Sequence[Op]) 
         return "too few bytes to say whose"
     if origin is None:
         return "bytes of nowhere"
+    if origin.area == "pad":
+        return f"a pad row of write #{origin.op}, which belongs nowhere"
     if origin.owner is None:
         return f"never written, {origin.area} byte {origin.position:,} at birth"
     tag = next(op.tag for op in ops if op.id == origin.op and type(op) is WriteTokens)

@@ -13,6 +13,9 @@ from kvexact.fuzz.choose import Chooser, chance, pick, weighted
 from kvexact.fuzz.dimensions import VALUES, Draft, GroupDraft, LayerSetDraft, build
 from kvexact.refmodel.spec import ORDERS, Geometry
 
+#: How often a family draws for a target before it gives up.
+_DRAWS_MOST = 200
+
 _LAYERS = (1, 2, 3)
 _HEADS = (1, 2, 3, 4)
 _HEAD_SIZES = (4, 8, 12, 16, 20, 32)
@@ -58,6 +61,14 @@ class Family:
     @property
     def plans_only(self) -> bool:
         return not self.weights
+
+    def draw_fitting(self, chooser: Chooser, fits: Callable[[Geometry], bool]) -> Geometry:
+        """The first of many geometries that fits a target, or one that does not."""
+        for _ in range(_DRAWS_MOST):
+            geometry = self.draw(chooser)
+            if fits(geometry):
+                break
+        return geometry
 
 
 def _draw_set(chooser: Chooser) -> LayerSetDraft:

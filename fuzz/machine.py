@@ -76,7 +76,12 @@ class FuzzMachine(RuleBasedStateMachine):
         if share.family.plans_only:
             return
         for _ in range(_OPENS_TRIED):
-            run = Run(share.target, share.family.draw(chooser), share.counts, share.journal)
+            run = Run(
+                share.target,
+                share.family.draw_fitting(chooser, share.target.fits),
+                share.counts,
+                share.journal,
+            )
             if _checked(run, run.open):
                 mix = Mix.draw(chooser, share.family, share.target)
                 self._run, self._steps = run, Steps(run.model, run.names, mix)
@@ -88,7 +93,9 @@ class FuzzMachine(RuleBasedStateMachine):
         """One op, or one geometry."""
         share, chooser = self.share, self._decode(number)
         if share.family.plans_only:
-            run = Run(share.target, share.family.draw(chooser), share.counts)
+            run = Run(
+                share.target, share.family.draw_fitting(chooser, share.target.fits), share.counts
+            )
             _checked(run, run.plan_only)
             share.on_example(run)
         elif self._steps is not None:

@@ -111,7 +111,7 @@ def run_trials(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-@click.command()
+@click.command(epilog="\b\nExample:\n  kvexact power --seeds 2 --fault width_without_scales")
 @click.option(
     "--chooser",
     "engine",
@@ -151,13 +151,9 @@ def power(
     as_json: bool,
     only_list: bool,
 ) -> None:
-    r"""Fuzz every planted fault and measure how surely, how soon and how small it is found.
+    """Fuzz every planted fault and measure how surely, how soon and how small it is found.
 
     Ends with 1 if a fault is missed or a reduced trace is not minimal.
-
-    \b
-    Example:
-      kvexact power --seeds 2 --fault width_without_scales
     """
     if only_list:
         click.echo("\n".join(FAULTS))

@@ -1,7 +1,7 @@
 """One trace, executed: model and target side by side, everything compared after every op."""
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -133,9 +133,11 @@ class Run:
             return self._verdict("unsent", accepted=False)
         refused = None
         try:
-            self.facts = ask(self.geometry)
+            self.facts = self._asked(ask)
         except Refused as refusal:
             refused = refusal
+        except Wrong:
+            raise
         except Exception as error:
             raise self._raised(error, None) from error
         if refused is not None and predicted is None and refused.reason in self.target.may_refuse:
@@ -147,6 +149,13 @@ class Run:
         self._compare_facts(facts(self.plan))
         self.counts.features.update(features_of(self.plan))
         return self._verdict("accepted", accepted=True)
+
+    def _asked(self, ask: Callable[[Geometry], object]) -> Facts:
+        found = ask(self.geometry)
+        if not isinstance(found, Mapping):
+            text = f"it returned {_shown(found)}; facts must be a mapping"
+            raise Wrong("exception", None, text, name="facts")
+        return found
 
     def _verdict(self, name: str, *, accepted: bool) -> bool:
         self.counts.geometries[name] += 1
@@ -168,8 +177,8 @@ class Run:
                 self.counts.unchecked[name] += 1
                 continue
             self.counts.facts += 1
-            got = self.facts[name]
-            if got != want:
+            got: object = self.facts[name]
+            if not isinstance(got, int | tuple) or got != want:
                 raise Wrong("fact", None, f"fact {name} is {got}, not {want}", want, got, name=name)
 
     def step(self, op: Op) -> str:
@@ -271,10 +280,11 @@ class Run:
             return
         assert type(op) is Read
         want = self.model.split_rows(op, effect.rows)
-        got = read or ()
-        if [item.shape for item in want] != [np.shape(item) for item in got]:
-            text = f"a read must return arrays of shapes {[item.shape for item in want]}"
-            raise Wrong("rows", op, text, want, got)
+        got = read if isinstance(read, tuple) and all(map(_is_bytes, read)) else ()
+        if [item.shape for item in want] != [item.shape for item in got]:
+            shapes = [item.shape for item in want]
+            text = f"a read must return a tuple of uint8 arrays of shapes {shapes}"
+            raise Wrong("rows", op, text, want, read)
         self.counts.compared_bytes += effect.rows.size
         for layer_set, (one, other) in enumerate(zip(want, got, strict=True)):
             if not np.array_equal(one, other):
@@ -311,9 +321,13 @@ class Run:
 
     def _view(self, area: Area, op: Op | None) -> Bytes:
         try:
-            return self.target.view(area)
+            view = self.target.view(area)
         except Exception as error:
             raise self._raised(error, op) from error
+        if not _is_bytes(view) or view.ndim != 1:
+            text = f"view({area!r}) returned {_shown(view)}; it must be a flat array of uint8"
+            raise Wrong("exception", op, text, name="view")
+        return view
 
     def _keep_names(self, op: Op) -> None:
         """Keep handles in step with ownership."""
@@ -328,6 +342,17 @@ class Run:
                 self.names.filled(op)
             case Reset():
                 self.names.reset()
+
+
+def _is_bytes(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.uint8
+
+
+def _shown(value: object) -> str:
+    """A value that should have been another one, in a few words."""
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} of shape {value.shape}"
+    return f"a {type(value).__name__}"
 
 
 def same_bytes(one: Bytes, other: Bytes) -> bool:

@@ -28,7 +28,15 @@ from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet, Refused
 
 _PAGES = LayerSet(2, 2, 8, 8, "int8_per_token_head", page_bytes=112)
-_GEOMETRY = Geometry((Group(2, 2, (_PAGES,)),), 4, Host(512), "LBNHC", tail_alignment=64)
+# Long enough that areas are compared as long ones are, with the content in the middle.
+_GEOMETRY = Geometry(
+    (Group(2, 2, (_PAGES,)),),
+    4,
+    Host(512),
+    "LBNHC",
+    base_offset_bytes=32_768,
+    tail_alignment=65_536,
+)
 _IMPOSSIBLE = replace(_GEOMETRY, host=Host(1))
 _ROWS = (Slot(2, 1), None, Slot(2, 0))
 _OPS: tuple[Op, ...] = (

@@ -102,6 +102,8 @@ def load_geometry(path: Path) -> Geometry:
 
 def _read(path: Path) -> bytes:
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise TraceError(f"{path}: no plain file; name a trace file")
         if path.stat().st_size > _BYTES_MOST:
             raise TraceError(f"{path}: larger than {_BYTES_MOST:,} bytes; this is no trace")
         return path.read_bytes()

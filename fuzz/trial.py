@@ -71,7 +71,7 @@ def search_prng(
 def search_hypothesis(
     make_target: Callable[[], Target], seed: int, profile: Profile = PROFILES["default"]
 ) -> tuple[Failed | None, int]:
-    """The first failure of a profile's examples, families in turn, and the acted ops until then."""
+    """A profile's first failure, its families in turn, and the acted ops until then."""
     counts = Counts()
     target = make_target()
     of_family = profile.shards * profile.examples

@@ -77,6 +77,15 @@ class Target(ABC):
         """Raise `Unavailable` where this target cannot run."""
         return
 
+    @classmethod
+    def fits(cls, geometry: Geometry) -> bool:  # noqa: ARG003 - for targets to say
+        """Whether to be asked about this geometry at all: families draw again until one fits.
+
+        For what a target does not know, such as other orders than its own; what it knows and must
+        refuse belongs to `geometry_refusals`.
+        """
+        return True
+
     @abstractmethod
     def plan(self, geometry: Geometry) -> Facts:
         """Facts of a geometry, without memory. Raises `Refused`."""

@@ -22,9 +22,9 @@ class Origin(NamedTuple):
 
     Attributes:
         op: id of the write that stores them; None: they are an area's poison.
-        area: the area in which they belong.
-        position: their first byte's place in that area.
-        owner: whose bytes they are; None for poison.
+        area: the area in which they belong, or "pad": they belong nowhere.
+        position: their first byte's place in that area, or in the pad row.
+        owner: whose bytes they are; None for poison and pads.
     """
 
     op: int | None
@@ -181,6 +181,8 @@ def _in_write(model: Cache, op: WriteTokens, sought: bytes) -> Iterator[Origin]:
     layout = model.layout(op.group)
     for slot, row in zip(op.slots, model.payload(op), strict=True):
         if slot is None:
+            for at in _finds(row.tobytes(), sought):
+                yield Origin(op.id, "pad", at, None)
             continue
         block = block_id(slot.block)
         addresses = layout.of_slots(np.array([block], np.intp), np.array([slot.token], np.intp))[0]

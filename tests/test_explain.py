@@ -215,6 +215,21 @@ def test_pads_and_repeated_content_in_the_search():
     assert found.want.op == twice.id
 
 
+def test_a_pad_row_that_was_written_is_recognised():
+    """Pads belong nowhere; where their bytes turn up, the explanation says so."""
+    padded = WriteTokens(1, 0, (None, *WRITE.slots), tag=5)
+    want = states(ALLOCATE, padded)[-1]["pool"]
+    got = want.copy()
+    pad = Cache(plan(GEOMETRY)).payload(padded)[0]
+    got[first_cell(block=4) : first_cell(block=4) + 32] = pad[:32]
+
+    found = explained(got, ALLOCATE, padded)
+
+    assert found.kind == "frame"
+    assert found.got is not None
+    assert (found.got.op, found.got.area, found.got.owner) == (1, "pad", None)
+
+
 def test_few_bytes_prove_nothing_about_where_they_came_from():
     """A scale has four bytes: too few to claim an origin, even if they are another scale's."""
     want = states(ALLOCATE, WRITE)[-1]["pool"]

@@ -155,7 +155,7 @@ def test_a_failure_ends_it_at_once() -> None:
 def test_an_item_goes_on_after_a_failure() -> None:
     target = FAULTS["scale_views_from_shape"].target()
     found = list(failures(target, FAMILIES["one_group"], 2, 90, Counts()))
-    assert 2 <= len(found) <= 10
+    assert len(found) >= 2
     assert {wrong.outcome for _, wrong in found} == {"fact"}
 
 
