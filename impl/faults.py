@@ -332,7 +332,7 @@ _register(
     "PADSLOT",
     "vllm#39444",
     1,
-    {"frame", "wrong"},  # a pad row's bytes are no place's content
+    {"frame", "foreign", "wrong"},  # where the op writes the last slot itself, a foreign row
     "A pad row, slot -1, is written into the pool's last slot.",
     macros=("KVEXACT_FAULT_PAD_ROW_IN_LAST_SLOT",),
 )
