@@ -86,5 +86,7 @@ def weighted(chooser: Chooser, weights: Sequence[int]) -> int:
 
 def sample(chooser: Chooser, items: Sequence[Item], count: int) -> list[Item]:
     """Up to ``count`` different ones of the items, in drawn order."""
+    if count == 1 and items:
+        return [items[chooser.below(len(items))]]
     rest = list(items)
     return [rest.pop(chooser.below(len(rest))) for _ in range(min(count, len(rest)))]

@@ -38,23 +38,25 @@ _RUN_MOST = 8
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Weights of op kinds in one example: a swarm that keeps the four that restore bytes."""
+    """What one example draws: a swarm of op kinds that keeps the four that restore bytes.
 
-    kinds: tuple[str, ...]
-    weights: tuple[int, ...]
+    Attributes:
+        urn: op kinds, each as many times as it weighs.
+    """
+
+    urn: tuple[str, ...]
     illegal_percent: int
     batch_percent: int
 
     @classmethod
     def draw(cls, chooser: Chooser, family: Family, target: type[Target] | Target) -> "Mix":
-        kinds, weights = [], []
+        urn: list[str] = []
         for kind, weight in family.weights.items():
             dropped = kind not in _KEPT and chance(chooser, _DROPPED_PERCENT)
             if kind in target.op_kinds and not dropped:
-                kinds.append(kind)
-                weights.append(weight)
+                urn += [kind] * weight
         illegal = family.illegal_percent if target.op_refusals else 0
-        return cls(tuple(kinds), tuple(weights), illegal, family.batch_percent)
+        return cls(tuple(urn), illegal, family.batch_percent)
 
 
 class Steps:
@@ -72,7 +74,7 @@ class Steps:
 
     def draw(self, chooser: Chooser, op_id: int) -> Op:
         """The next op, with handles for blocks."""
-        kind = self._able(self._mix.kinds[weighted(chooser, self._mix.weights)])
+        kind = self._able(pick(chooser, self._mix.urn))
         illegal = chance(chooser, self._mix.illegal_percent)
         draw: Callable[..., Op] = getattr(self, f"_{kind}")
         return draw(chooser, op_id, illegal=illegal)
