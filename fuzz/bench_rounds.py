@@ -21,7 +21,7 @@ from kvexact.refmodel.spec import Geometry
 
 BYTE_FAMILIES = [family for family in FAMILIES.values() if not family.plans_only]
 
-#: Examples of each family in a round; Hypothesis copies none of so few.
+#: Examples of each family in a round.
 _EXAMPLES = 9
 
 

@@ -38,13 +38,11 @@ class Child:
 
     Attributes:
         connection: for `multiprocessing.connection.wait`; when ready, `receive` does not block.
-        over: the work is done or the process is gone.
     """
 
     def __init__(self, work: Callable[..., Iterator[Any]], *args: object) -> None:
         context = get_context("spawn")
         self.connection, theirs = context.Pipe(duplex=False)
-        self.over = False
         self._process = context.Process(target=_run, args=(theirs, work, args), daemon=True)
         self._process.start()
         theirs.close()
@@ -59,12 +57,10 @@ class Child:
         try:
             item = self.connection.recv()
         except (EOFError, OSError):
-            self.over = True
             self._process.join(_END_S)
             return Died(_how(self._process.exitcode))
         if not isinstance(item, _Said):
             return item
-        self.over = True
         if item.unavailable:
             raise Unavailable(item.unavailable)
         if item.broken:

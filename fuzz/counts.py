@@ -16,7 +16,7 @@ RESTORING_LEAST = 50
 VERDICT_LEAST = 20
 DECLINED_MOST = 40
 #: Below this many geometries a share means nothing.
-_GEOMETRIES_LEAST = 20
+GEOMETRIES_LEAST = 20
 #: Below this many ops the rarest kind may be missing by chance; below so many of a kind, an effect.
 _OPS_LEAST = 5000
 _ACTED_LEAST = 20
@@ -123,13 +123,13 @@ def vacuous(
     complaints = []
     if not counts.facts:
         complaints.append("no fact was compared")
-    if total >= _GEOMETRIES_LEAST and declined * 100 > DECLINED_MOST * total:
+    if total >= GEOMETRIES_LEAST and declined * 100 > DECLINED_MOST * total:
         complaints.append(
             f"the target declined {declined} of {total} geometries, more than {DECLINED_MOST} %"
         )
     if plans_only:
         for verdict, n in (("accepted", accepted), ("refused", total - accepted)):
-            if total >= _GEOMETRIES_LEAST and n * 100 < VERDICT_LEAST * total:
+            if total >= GEOMETRIES_LEAST and n * 100 < VERDICT_LEAST * total:
                 complaints.append(f"only {n} of {total} geometries were {verdict}")
         return complaints
 
@@ -149,7 +149,7 @@ def vacuous(
             complaints.append(f"{acted} {kind} acted, but no byte had to change")
     restores = {"offload", "restore"}.issubset(op_kinds)
     few = counts.restoring * 100 < RESTORING_LEAST * accepted
-    if restores and accepted >= _GEOMETRIES_LEAST and few:
+    if restores and accepted >= GEOMETRIES_LEAST and few:
         complaints.append(
             f"only {counts.restoring} of {accepted} examples restored bytes that had changed"
         )

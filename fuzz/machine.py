@@ -76,12 +76,7 @@ class FuzzMachine(RuleBasedStateMachine):
         if share.family.plans_only:
             return
         for _ in range(_OPENS_TRIED):
-            run = Run(
-                share.target,
-                share.family.draw_fitting(chooser, share.target.fits),
-                share.counts,
-                share.journal,
-            )
+            run = self._new_run(chooser)
             if _checked(run, run.open):
                 mix = Mix.draw(chooser, share.family, share.target)
                 self._run, self._steps = run, Steps(run.model, run.names, mix)
@@ -93,9 +88,7 @@ class FuzzMachine(RuleBasedStateMachine):
         """One op, or one geometry."""
         share, chooser = self.share, self._decode(number)
         if share.family.plans_only:
-            run = Run(
-                share.target, share.family.draw_fitting(chooser, share.target.fits), share.counts
-            )
+            run = self._new_run(chooser)
             _checked(run, run.plan_only)
             share.on_example(run)
         elif self._steps is not None:
@@ -106,6 +99,11 @@ class FuzzMachine(RuleBasedStateMachine):
                 self._run.step(op)
             except Wrong as wrong:
                 raise _Found(self._run, wrong) from None
+
+    def _new_run(self, chooser: Digits) -> Run:
+        share = self.share
+        geometry = share.family.draw_fitting(chooser, share.target.fits)
+        return Run(share.target, geometry, share.counts, share.journal)
 
     def _decode(self, number: int) -> Digits:
         self._key = ((self._key ^ number) * _ODD + 1) & _MASK

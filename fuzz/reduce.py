@@ -74,12 +74,12 @@ class Reducer:
         return self.program
 
     def is_minimal(self) -> bool:
-        """Whether no single edit of the program keeps its failure."""
+        """Whether no single edit of the program keeps its failure, whatever the budget."""
         return not any(self._fails(edited) for edited in edits(self.program))
 
     def _fails(self, program: Program) -> bool:
         """Whether a program not tried before fails with the signature."""
-        if program in self._tried or self.executions >= self.budget:
+        if program in self._tried:
             return False
         self._tried.add(program)
         self.executions += 1
@@ -87,7 +87,9 @@ class Reducer:
         return failure is not None and failure[1].signature == self.signature
 
     def _keep(self, program: Program) -> bool:
-        if program == self.program or self._is_void(program) or not self._fails(program):
+        if self.executions >= self.budget or program == self.program:
+            return False
+        if self._is_void(program) or not self._fails(program):
             return False
         self.program = program
         return True

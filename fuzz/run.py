@@ -131,15 +131,15 @@ class Run:
             predicted = refusal.reason
         if predicted is not None and predicted not in self.target.geometry_refusals:
             return self._verdict("unsent", accepted=False)
-        refused = None
+        refused, answer = None, None
         try:
-            self.facts = self._asked(ask)
+            answer = ask(self.geometry)
         except Refused as refusal:
             refused = refusal
-        except Wrong:
-            raise
         except Exception as error:
             raise self._raised(error, None) from error
+        if refused is None:
+            self.facts = _as_facts(answer)
         if refused is not None and predicted is None and refused.reason in self.target.may_refuse:
             return self._verdict(f"declined:{refused.reason}", accepted=False)
         self._compare_verdicts(predicted, refused)
@@ -149,13 +149,6 @@ class Run:
         self._compare_facts(facts(self.plan))
         self.counts.features.update(features_of(self.plan))
         return self._verdict("accepted", accepted=True)
-
-    def _asked(self, ask: Callable[[Geometry], object]) -> Facts:
-        found = ask(self.geometry)
-        if not isinstance(found, Mapping):
-            text = f"it returned {_shown(found)}; facts must be a mapping"
-            raise Wrong("exception", None, text, name="facts")
-        return found
 
     def _verdict(self, name: str, *, accepted: bool) -> bool:
         self.counts.geometries[name] += 1
@@ -342,6 +335,13 @@ class Run:
                 self.names.filled(op)
             case Reset():
                 self.names.reset()
+
+
+def _as_facts(answer: object) -> Facts:
+    if not isinstance(answer, Mapping):
+        text = f"it returned {_shown(answer)}; facts must be a mapping"
+        raise Wrong("exception", None, text, name="facts")
+    return answer
 
 
 def _is_bytes(value: object) -> bool:

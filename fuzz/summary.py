@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from kvexact.fuzz.counts import Counts, vacuous
+from kvexact.fuzz.counts import GEOMETRIES_LEAST, Counts, vacuous
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.features import FEATURES
 from kvexact.fuzz.targets import NamedTarget
@@ -10,9 +10,6 @@ from kvexact.refmodel.ops import OPS
 
 #: Counts by (target name, family name).
 Merged = Mapping[tuple[str, str], Counts]
-
-#: Geometries of a family from which on it is judged alone, too.
-JUDGED_ALONE = 20
 
 _WIDTH = 96
 
@@ -42,7 +39,7 @@ def complaints(
         if target.name not in failed:
             found += [f"{target.name}: {line}" for line in _proves_nothing(families)]
         for name, counts in sorted(families.items()):
-            if counts.geometries.total() < JUDGED_ALONE:
+            if counts.geometries.total() < GEOMETRIES_LEAST:
                 continue
             family = FAMILIES[name]
             lines = vacuous(
@@ -91,9 +88,9 @@ def summary(merged: Merged) -> list[str]:
 
 def _by_family(families: Mapping[str, Counts]) -> list[str]:
     numbers = {name: families[name].geometries.total() for name in FAMILIES if name in families}
-    few = [name for name, number in numbers.items() if number < JUDGED_ALONE]
+    few = [name for name, number in numbers.items() if number < GEOMETRIES_LEAST]
     lines = _wrapped("geometries", [f"{name} {number:,}" for name, number in numbers.items()])
-    return lines + _wrapped(f"fewer than {JUDGED_ALONE}, judged only together", few)
+    return lines + _wrapped(f"fewer than {GEOMETRIES_LEAST}, judged only together", few)
 
 
 def _geometries(counts: Counts, families: int) -> str:

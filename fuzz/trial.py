@@ -23,7 +23,6 @@ from kvexact.impl.target import Target
 #: Acted ops after which the PRNG gives up.
 OPS_MOST = 200_000
 
-_UNLIMITED = 10**9
 #: Examples of a family before it is the next one's turn.
 _IN_TURN = 9
 
@@ -92,7 +91,7 @@ def judge(fault: Fault, failed: Failed | None, ops: int) -> Trial:
     failure = explain_failure(*failed)
     reducer = reduce_failure(fault.target, failed[0], failure)
     executions = reducer.executions
-    checker = Reducer(fault.target, failure.signature, reducer.program, _UNLIMITED)
+    checker = Reducer(fault.target, failure.signature, reducer.program)
     return Trial(
         _why_missed(fault, failure, reducer),
         ops,

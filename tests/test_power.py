@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
+from enumeration import alphabet, failing
 
-from kvexact.fuzz.enumerate import alphabet, failing
 from kvexact.fuzz.failure import explain_failure
 from kvexact.fuzz.items import Profile
 from kvexact.fuzz.power import power, run_trials, score
