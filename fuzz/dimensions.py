@@ -25,8 +25,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
         *(4, 8, 0, 1, 2, 3, 5, 6, 7, 16, 24, 32, 40, 46, 48, 64, 80, 96, 112, 120, 128),
         *(160, 192, 224, 256, 512),
     ),
-    "cell_format": (
-        "fp8",
+    "page_format": (
+        "fp8_e4m3",
         "bf16",
         "fp16",
         "fp32",
@@ -63,7 +63,7 @@ class LayerSetDraft:
     kv_heads: int = 1
     head_size_k: int = 4
     head_size_v: int = 4
-    cell_format: str = "fp8"
+    page_format: str = "fp8_e4m3"
     padding_bytes: int = 0
 
 
@@ -187,7 +187,7 @@ def _build_group(draft: GroupDraft) -> Group:
 
 def _build_set(draft: LayerSetDraft) -> LayerSet:
     return LayerSet(
-        draft.layers, draft.kv_heads, draft.head_size_k, draft.head_size_v, draft.cell_format
+        draft.layers, draft.kv_heads, draft.head_size_k, draft.head_size_v, draft.page_format
     )
 
 
@@ -203,7 +203,7 @@ def _draft_group(group: Group) -> GroupDraft:
                 layers.kv_heads,
                 layers.head_size_k,
                 layers.head_size_v,
-                layers.cell_format,
+                layers.page_format,
                 padding,
             )
         )

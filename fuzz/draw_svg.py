@@ -59,7 +59,7 @@ def draw_svg(geometry: Geometry, wrong: WrongBytes | None = None, caption: str =
 
 
 def _formats(geometry: Geometry) -> str:
-    names = [layers.cell_format for group in geometry.groups for layers in group.layer_sets]
+    names = [layers.page_format for group in geometry.groups for layers in group.layer_sets]
     return " + ".join(dict.fromkeys(names))
 
 

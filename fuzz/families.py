@@ -21,7 +21,7 @@ _HEADS = (1, 2, 3, 4)
 _HEAD_SIZES = (4, 8, 12, 16, 20, 32)
 _KERNEL_BLOCKS = (1, 2, 3, 4, 5, 8)
 _BLOCKS = (4, 5, 7, 9, 13, 17)
-_FORMATS = VALUES["cell_format"]
+_FORMATS = VALUES["page_format"]
 _PAD = (4, 8, 12, 16, 32, 64, 256)
 
 #: How often each op is drawn, in a hundred or so.
@@ -185,7 +185,7 @@ def batch(chooser: Chooser) -> Geometry:
         1 if near_gate else pick(chooser, (1, 2)),
         head_size,
         head_size,
-        "fp8" if near_gate else pick(chooser, _FORMATS),
+        "fp8_e4m3" if near_gate else pick(chooser, _FORMATS),
     )
     group = GroupDraft(4 if near_gate else pick(chooser, (1, 2, 3)), layer_sets=(layers,))
     draft = replace(

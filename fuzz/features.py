@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from kvexact.refmodel.plan import Plan
-from kvexact.refmodel.spec import CELL_FORMATS, ORDERS, Group, LayerSet
+from kvexact.refmodel.spec import PAGE_FORMATS, ORDERS, Group, LayerSet
 
 
 def _any_group(has: Callable[[Group], bool]) -> Callable[[Plan], bool]:
@@ -37,7 +37,7 @@ _HAS: dict[str, Callable[[Plan], bool]] = {
 #: Every name that `features_of` knows.
 FEATURES = (
     *(f"order {order}" for order in ORDERS),
-    *(f"format {cell_format}" for cell_format in CELL_FORMATS),
+    *(f"format {page_format}" for page_format in PAGE_FORMATS),
     *_HAS,
 )
 
@@ -46,5 +46,5 @@ def features_of(plan: Plan) -> set[str]:
     """Names of what this geometry has, e.g. "order BLHNC" or "page padding"."""
     geometry = plan.geometry
     sets = [layers for group in geometry.groups for layers in group.layer_sets]
-    features = {f"order {geometry.order}"} | {f"format {layers.cell_format}" for layers in sets}
+    features = {f"order {geometry.order}"} | {f"format {layers.page_format}" for layers in sets}
     return features | {name for name, has in _HAS.items() if has(plan)}

@@ -76,7 +76,7 @@ def set_shape(planned: Plan, group: int, layer_set: int) -> str:
     if owner.kernel_block_size != owner.block_size:
         block += f" = {owner.block_size // owner.kernel_block_size} kernel blocks"
     return (
-        f"{layers.cell_format}, {counted(layers.layers, 'layer')}, "
+        f"{layers.page_format}, {counted(layers.layers, 'layer')}, "
         f"{counted(layers.kv_heads, 'head')}, {block}, "
         f"head size {layers.head_size_k} key / {layers.head_size_v} value"
     )

@@ -13,8 +13,10 @@ from kvexact.refmodel.spec import GEOMETRY_REASONS, Geometry
 
 Bytes = npt.NDArray[np.uint8]
 
-#: Rows of a write or a read: per layer set one array [rows, layers, kv_heads, cell bytes]; a cell
-#: is its key, key scale, value and value scale, in this order, whatever the physical layout.
+#: Rows of a write or a read: per layer set one array [rows, layers, kv_heads, bytes]. Of
+#: `WriteTokens` and `Read` these are cells, their fields in the logical order of docs/formats.md,
+#: whatever the physical layout. Of `WriteValues` they are the elements of key and value in the
+#: op's value type, of `ReadValues` the same decoded to fp32.
 Rows = tuple[Bytes, ...]
 
 #: What an implementation believes about a geometry, by the names of docs/design.md.
@@ -104,10 +106,11 @@ class Target(ABC):
 
         Args:
             op: the op.
-            rows: what a `WriteTokens` stores, one row a slot, pad rows included; else None.
+            rows: what a `WriteTokens` or `WriteValues` stores, one row a slot, pad rows included;
+                else None.
 
         Returns:
-            What a `Read` gathered, one row a slot; else None.
+            What a `Read` or `ReadValues` gathered, one row a slot; else None.
 
         Raises:
             Refused: the op is illegal; nothing was changed.

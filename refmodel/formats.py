@@ -9,7 +9,7 @@ _BITS = {
     "fp32": 32,
     "fp16": 16,
     "bf16": 16,
-    "fp8": 8,
+    "fp8_e4m3": 8,
     "int8_per_token_head": 8,
     "fp8_per_token_head": 8,
     "int4_per_token_head": 4,
@@ -39,16 +39,16 @@ def cell_fields(layers: LayerSet) -> tuple[Field, ...]:
     Raises:
         Refused: reason "cell", where a head's data does not fill whole bytes.
     """
-    bits = _BITS[layers.cell_format]
+    bits = _BITS[layers.page_format]
     fields = []
     for half, head_size in (("k", layers.head_size_k), ("v", layers.head_size_v)):
         if head_size * bits % 8:
             raise Refused(
                 "cell",
-                f"head size {head_size} of {layers.cell_format} takes {head_size * bits} bits, "
+                f"head size {head_size} of {layers.page_format} takes {head_size * bits} bits, "
                 f"which are no whole bytes; use an even head size",
             )
         fields.append(Field(half, half, head_size * bits // 8, max(bits // 8, 1)))
-        if layers.cell_format in _SCALED:
+        if layers.page_format in _SCALED:
             fields.append(Field(f"{half}_scale", half, _SCALE_BYTES, _SCALE_BYTES))
     return tuple(field for field in fields if field.width_bytes)

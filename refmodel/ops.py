@@ -9,8 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kvexact.refmodel.spec import named
+
 #: Classes under which an op may be refused, in order of precedence; docs/design.md says when.
-OP_REASONS = ("range", "duplicate", "owner", "host")
+OP_REASONS = ("range", "format", "duplicate", "owner", "host")
+
+#: Types of the real values that `WriteValues` takes.
+VALUE_TYPES = ("fp32", "fp16", "bf16")
+#: How wild these values are; docs/formats.md says which each draws.
+VALUE_STYLES = ("plain", "special")
 
 
 class Handle(NamedTuple):
@@ -54,11 +61,16 @@ class Job(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Claim these free blocks for a group."""
+    """Claim these free blocks for a group.
+
+    Attributes:
+        zero: set their content to zero in the same step, as `Zero` would.
+    """
 
     id: int
     group: int
     blocks: tuple[int, ...]
+    zero: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +90,29 @@ class WriteTokens:
     group: int
     slots: tuple[Slot | None, ...]
     tag: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteValues:
+    """Store real keys and values in all layers of these slots, as the page format encodes them.
+
+    Attributes:
+        slots: None is a pad row, which writes nothing.
+        tag: which write this is; the values are a function of it.
+        value_type: one of `VALUE_TYPES`: what the values come as.
+        style: one of `VALUE_STYLES`.
+    """
+
+    id: int
+    group: int
+    slots: tuple[Slot | None, ...]
+    tag: int
+    value_type: str = "fp32"
+    style: str = "plain"
+
+    def __post_init__(self) -> None:
+        named("write_values", "value_type", self.value_type, VALUE_TYPES)
+        named("write_values", "style", self.style, VALUE_STYLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +164,15 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadValues:
+    """Gather these slots and decode them to fp32; None is a pad row, which reads as zeros."""
+
+    id: int
+    group: int
+    slots: tuple[Slot | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Evict:
     """Give host slots back. No byte changes."""
 
@@ -143,18 +187,33 @@ class Reset:
     id: int
 
 
-Op = Allocate | Free | WriteTokens | Zero | CopyBlocks | Offload | Restore | Read | Evict | Reset
+Op = (
+    Allocate
+    | Free
+    | WriteTokens
+    | WriteValues
+    | Zero
+    | CopyBlocks
+    | Offload
+    | Restore
+    | Read
+    | ReadValues
+    | Evict
+    | Reset
+)
 
 #: Op kinds by the name that traces, targets and reports use.
 OPS: dict[str, type[Op]] = {
     "allocate": Allocate,
     "free": Free,
     "write_tokens": WriteTokens,
+    "write_values": WriteValues,
     "zero": Zero,
     "copy_blocks": CopyBlocks,
     "offload": Offload,
     "restore": Restore,
     "read": Read,
+    "read_values": ReadValues,
     "evict": Evict,
     "reset": Reset,
 }
@@ -198,8 +257,11 @@ def map_blocks(op: Op, block: Callable[[Block], Block]) -> Op:
     match op:
         case WriteTokens():
             return WriteTokens(op.id, op.group, _map_slots(op.slots, block), op.tag)
-        case Read():
-            return Read(op.id, op.group, _map_slots(op.slots, block))
+        case WriteValues():
+            slots = _map_slots(op.slots, block)
+            return WriteValues(op.id, op.group, slots, op.tag, op.value_type, op.style)
+        case Read() | ReadValues():
+            return type(op)(op.id, op.group, _map_slots(op.slots, block))
         case Offload() | Restore():
             jobs = []
             for group, moves in op.jobs:

@@ -5,25 +5,55 @@ on their own, because two derivations that share a helper share its bugs.
 """
 
 from dataclasses import dataclass, field
+from struct import pack, unpack
 from typing import Any
 
 #: Physical orders of layers, blocks, KV heads, token slots and content bytes, outermost first.
 ORDERS = ("LBHNC", "LBNHC", "LHBNC", "BLHNC", "BLNHC", "BHLNC")
 
-#: What a cell stores for one (layer, block, head, token).
-CELL_FORMATS = (
+#: What a page stores for one token or state; docs/formats.md says which bytes.
+PAGE_FORMATS = (
     "fp32",
     "fp16",
     "bf16",
-    "fp8",
+    "fp8_e4m3",
+    "fp8_e5m2",
+    "fp8_e4m3fnuz",
+    "fp8_e4m3_truncated",
+    "fp8_e5m2_truncated",
     "int8_per_token_head",
     "fp8_per_token_head",
+    "fp8_fnuz_per_token_head",
     "int4_per_token_head",
+    "turboquant_k8v4",
+    "turboquant_4bit_nc",
+    "turboquant_k3v4_nc",
+    "turboquant_3bit_nc",
+    "turboquant_k8v4_planes",
+    "ultraquant_4bit",
+    "nvfp4",
+    "nvfp4_swizzled",
+    "nvfp4_per_head",
+    "fp8_ds_mla",
+    "nvfp4_ds_mla",
+    "deepseek_v4",
+    "deepseek_v41_mxfp8",
+    "deepseek_v41_nvfp4",
+    "indexer_fp8",
+    "indexer_fp8_ue8m0",
+    "state_bf16_fp32",
+    "state_bf16",
+    "state_fp32",
+    "bf16_cpu_vec",
+    "bf16_cpu_amx",
+    "bf16_rocm",
+    "bf16_aiter",
 )
 
 #: Classes under which a geometry may be refused, in order of precedence; docs/design.md says when.
 GEOMETRY_REASONS = (
     "cell",
+    "layout",
     "page",
     "padding",
     "overlay",
@@ -34,6 +64,7 @@ GEOMETRY_REASONS = (
 )
 
 _SIZE_MAX = 2**62
+_SCALE_LEAST, _SCALE_MOST = 2.0**-100, 2.0**100
 
 
 class GeometryError(ValueError):
@@ -67,6 +98,25 @@ def named(owner: str, name: str, value: Any, known: tuple[str, ...]) -> None:
         raise GeometryError(f"{owner}: {name} is {value!r}; use one of {', '.join(known)}")
 
 
+def flag(owner: str, name: str, value: Any) -> None:
+    """Check that ``value`` is a bool."""
+    if type(value) is not bool:
+        raise GeometryError(f"{owner}: {name} is {value!r}; use True or False")
+
+
+def scale(owner: str, name: str, value: Any) -> None:
+    """Check that ``value`` is a float that fp32 holds exactly as a positive normal number."""
+    if (
+        type(value) is not float
+        or not _SCALE_LEAST <= value <= _SCALE_MOST
+        or unpack("<f", pack("<f", value)) != (value,)
+    ):
+        raise GeometryError(
+            f"{owner}: {name} is {value!r}; it must be a float from 2^-100 to 2^100 that fp32 "
+            f"holds exactly, such as 0.5"
+        )
+
+
 def tuple_of(owner: str, name: str, value: Any, kind: type) -> None:
     """Check that ``value`` is a non-empty tuple of ``kind``."""
     if type(value) is not tuple or not value or any(type(item) is not kind for item in value):
@@ -82,27 +132,37 @@ class LayerSet:
     Attributes:
         layers: number of layers.
         kv_heads: KV heads of a layer.
-        head_size_k: elements of one head's key.
-        head_size_v: elements of one head's value; 0 for a latent row that has no value.
-        cell_format: one of `CELL_FORMATS`.
+        head_size_k: elements of one head's key, or of a page's first state.
+        head_size_v: elements of one head's value, or of a page's second state; 0 for a row that
+            has no value.
+        page_format: one of `PAGE_FORMATS`.
         page_bytes: bytes of one layer in one block with padding at its end; None: no padding.
+        side: True for a side buffer, which lies behind the blocks and belongs to the same ones.
+        k_scale: what formats that keep a tensor's scale outside the cache divide keys by.
+        v_scale: the same for values.
     """
 
     layers: int
     kv_heads: int
     head_size_k: int
     head_size_v: int
-    cell_format: str
+    page_format: str
     page_bytes: int | None = None
+    side: bool = False
+    k_scale: float = 1.0
+    v_scale: float = 1.0
 
     def __post_init__(self) -> None:
         whole("layer set", "layers", self.layers, 1)
         whole("layer set", "kv_heads", self.kv_heads, 1)
         whole("layer set", "head_size_k", self.head_size_k, 1)
         whole("layer set", "head_size_v", self.head_size_v, 0)
-        named("layer set", "cell_format", self.cell_format, CELL_FORMATS)
+        named("layer set", "page_format", self.page_format, PAGE_FORMATS)
         if self.page_bytes is not None:
             whole("layer set", "page_bytes", self.page_bytes, 1)
+        flag("layer set", "side", self.side)
+        scale("layer set", "k_scale", self.k_scale)
+        scale("layer set", "v_scale", self.v_scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,19 +170,23 @@ class Group:
     """Layers that share a block table.
 
     Attributes:
-        block_size: token slots in a manager block.
-        kernel_block_size: token slots in a block as a kernel sees it.
+        block_size: tokens in a manager block.
+        kernel_block_size: tokens in a block as a kernel sees it.
         layer_sets: the group's layers, in the order in which they lie in a block.
+        tokens_per_state: tokens that share one slot of a page; pages of states have one slot
+            whatever this is.
     """
 
     block_size: int
     kernel_block_size: int
     layer_sets: tuple[LayerSet, ...]
+    tokens_per_state: int = 1
 
     def __post_init__(self) -> None:
         whole("group", "block_size", self.block_size, 1)
         whole("group", "kernel_block_size", self.kernel_block_size, 1)
         tuple_of("group", "layer_sets", self.layer_sets, LayerSet)
+        whole("group", "tokens_per_state", self.tokens_per_state, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +241,7 @@ class Geometry:
         if type(self.host) is not Host:
             raise GeometryError(f"geometry: host is {self.host!r}; it must be a Host")
         named("geometry", "order", self.order, ORDERS)
-        if type(self.kv_split) is not bool:
-            raise GeometryError(f"geometry: kv_split is {self.kv_split!r}; use True or False")
+        flag("geometry", "kv_split", self.kv_split)
         whole("geometry", "base_offset_bytes", self.base_offset_bytes, 0)
         whole("geometry", "tail_alignment", self.tail_alignment, 1)
         if self.logical_bytes is not None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kvexact.refmodel.spec import Geometry, Group, LayerSet
 
-ELEMENT_BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "fp8": 8}
+ELEMENT_BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "fp8_e4m3": 8}
 PADDING = "padding"
 Steps = range | str
 
@@ -49,12 +49,12 @@ def parts_of(shape: LayerSet) -> list[Part]:
     """The fields of a cell, in logical order."""
     parts = []
     for half, elements in (("k", shape.head_size_k), ("v", shape.head_size_v)):
-        if shape.cell_format.endswith("per_token_head"):
-            bits = 4 if shape.cell_format.startswith("int4") else 8
+        if shape.page_format.endswith("per_token_head"):
+            bits = 4 if shape.page_format.startswith("int4") else 8
             parts.append(Part(half, half, elements * bits // 8, 1))
             parts.append(Part(f"{half}_scale", half, 4, 4))
         else:
-            size = ELEMENT_BITS[shape.cell_format] // 8
+            size = ELEMENT_BITS[shape.page_format] // 8
             parts.append(Part(half, half, elements * size, size))
     return [part for part in parts if part.width]
 
@@ -223,7 +223,7 @@ def reason(geometry: Geometry) -> str | None:
     while row % host.row_alignment:
         row += 1
     odd = [
-        shape.cell_format.startswith("int4") and (shape.head_size_k % 2 or shape.head_size_v % 2)
+        shape.page_format.startswith("int4") and (shape.head_size_k % 2 or shape.head_size_v % 2)
         for _, shape in members
     ]
     if any(odd):

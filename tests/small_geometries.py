@@ -7,7 +7,7 @@ from functools import cache
 from bruteforce import block_bytes, content_of, group_bytes, page_of
 
 from kvexact.refmodel.plan import Plan, plan
-from kvexact.refmodel.spec import CELL_FORMATS, ORDERS, Geometry, Group, Host, LayerSet, Refused
+from kvexact.refmodel.spec import PAGE_FORMATS, ORDERS, Geometry, Group, Host, LayerSet, Refused
 
 CASES = 900
 
@@ -22,7 +22,7 @@ def draw_shape(rng: random.Random, fmt: str) -> LayerSet:
         kv_heads=rng.choice((1, 1, 2, 3)),
         head_size_k=step * rng.randint(1, 4),
         head_size_v=step * rng.choice((0, 1, 2, 3)),
-        cell_format=fmt,
+        page_format=fmt,
     )
 
 
@@ -49,10 +49,10 @@ def draw(seed: int) -> Geometry:
     """A small geometry, legal more often than not."""
     rng = random.Random(f"marking {seed}")
     order = rng.choice(ORDERS)
-    fmt = rng.choice(CELL_FORMATS)
+    fmt = rng.choice(PAGE_FORMATS)
     groups = []
     for _ in range(rng.choice((1, 1, 2, 2, 3))):
-        fmts = [fmt if rng.random() < 0.7 else rng.choice(CELL_FORMATS)]
+        fmts = [fmt if rng.random() < 0.7 else rng.choice(PAGE_FORMATS)]
         fmts *= rng.choice((1, 1, 1, 2))
         groups.append(draw_group(rng, fmts))
     how = rng.random()

@@ -37,7 +37,7 @@ from kvexact.refmodel.ops import (
 from kvexact.refmodel.spec import ORDERS, Geometry, Group, Host, LayerSet, Refused
 
 INT8 = LayerSet(3, 2, 32, 32, "int8_per_token_head")
-ODD = LayerSet(2, 3, 7, 3, "fp8")
+ODD = LayerSet(2, 3, 7, 3, "fp8_e4m3")
 
 
 def geometry(*sets: LayerSet, order: str = "LBHNC", chunk: int = 2, **more: object) -> Geometry:
@@ -361,7 +361,7 @@ def test_misaligned_access_loses_the_device() -> None:
     class Faulty(CpuEngine):
         macros: ClassVar[tuple[str, ...]] = ("KVEXACT_FAULT_SOURCE_ALIGNMENT_ONLY",)
 
-    shape = geometry(LayerSet(1, 1, 16, 16, "fp8"), base_offset_bytes=1)
+    shape = geometry(LayerSet(1, 1, 16, 16, "fp8_e4m3"), base_offset_bytes=1)
     engine = opened(shape, Faulty)
     with pytest.raises(DeviceLost, match="misaligned"):
         run(engine, shape, CLAIM, WriteTokens(1, 0, (Slot(0, 0),), 1))
@@ -445,7 +445,7 @@ def test_launches_of_each_op_kind() -> None:
     [(16, 15, False), (16, 16, True), (17, 16, False), (28 * 1024, 16, False), (28664, 16, True)],
 )
 def test_edges_of_the_fast_path(runs: int, count: int, fast: bool) -> None:
-    layer_set = LayerSet(1, 1, runs, 0, "fp8")
+    layer_set = LayerSet(1, 1, runs, 0, "fp8_e4m3")
     shape = Geometry((Group(1, 1, (layer_set,)),), 20, Host(20 * runs))
     engine = opened(shape)
     moves = [(block, block, 0) for block in range(count)]

@@ -11,7 +11,7 @@ from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.engine.planner import Plan, Planner
 from kvexact.impl.engine.regions import Registrar
 from kvexact.refmodel.spec import (
-    CELL_FORMATS,
+    PAGE_FORMATS,
     ORDERS,
     Geometry,
     Group,
@@ -61,7 +61,7 @@ def test_strides_of_each_order(order: str) -> None:
     ("cell", "heads", "block", "k", "v", "content"),
     [
         ("bf16", 8, 16, 128, 128, 65536),
-        ("fp8", 8, 16, 128, 128, 32768),
+        ("fp8_e4m3", 8, 16, 128, 128, 32768),
         ("fp32", 8, 16, 128, 128, 131072),
         ("int8_per_token_head", 8, 16, 128, 128, 33792),
         ("fp8_per_token_head", 8, 16, 128, 128, 33792),
@@ -135,7 +135,7 @@ def test_host_rows() -> None:
 def test_tail_of_a_real_pool_is_in_no_region() -> None:
     # The numbers of vllm#54021: 2,816 bytes of tail.
     page = 33_626_154_240 // 10
-    layer_set = LayerSet(1, 1, 8, 8, "fp8", page)
+    layer_set = LayerSet(1, 1, 8, 8, "fp8_e4m3", page)
     geometry = Geometry(one_group(layer_set), 10, HOST, tail_alignment=4096)
     facts = CpuEngine().plan(geometry)
     assert facts["pool.logical_bytes"] == 33_626_154_240
@@ -145,7 +145,7 @@ def test_tail_of_a_real_pool_is_in_no_region() -> None:
 
 @pytest.mark.parametrize("tail", [0, 1, 7, 31, 32, 128, 300, 4096 - 128])
 def test_regions_cover_the_logical_pool(tail: int) -> None:
-    layer_set = LayerSet(1, 1, 4, 4, "fp8")
+    layer_set = LayerSet(1, 1, 4, 4, "fp8_e4m3")
     geometry = Geometry(one_group(layer_set, block=4), 4, HOST, physical_bytes=128 + tail)
     facts = CpuEngine().plan(geometry)
     assert facts["pool.logical_bytes"] == 128
@@ -159,7 +159,7 @@ def plan_of(geometry: Geometry) -> Plan:
 
 @pytest.mark.parametrize("logical", [None, 0, 31, 127, 129, 4096 - 1, 4097])
 def test_missing_or_wrong_logical_size_is_refused(logical: int | None) -> None:
-    plan = plan_of(Geometry(one_group(LayerSet(1, 1, 4, 4, "fp8"), block=4), 4, HOST))
+    plan = plan_of(Geometry(one_group(LayerSet(1, 1, 4, 4, "fp8_e4m3"), block=4), 4, HOST))
     with pytest.raises(Refused) as caught:
         Registrar().register(plan, 4096, logical)
     assert caught.value.reason == "pool_size"
@@ -233,7 +233,7 @@ def random_geometry(draw: random.Random) -> Geometry:
         page = draw.choice([None, None, 4096])
         sizes = draw.choice([2, 4, 6]), draw.choice([0, 2, 4])
         return LayerSet(
-            draw.randint(1, 3), draw.randint(1, 3), *sizes, draw.choice(CELL_FORMATS), page
+            draw.randint(1, 3), draw.randint(1, 3), *sizes, draw.choice(PAGE_FORMATS), page
         )
 
     groups = []
@@ -272,7 +272,7 @@ def mark(facts: dict, geometry: Geometry, g: int) -> np.ndarray:
     kernel_blocks = geometry.blocks * group.block_size // group.kernel_block_size
     for s, one in enumerate(group.layer_sets):
         bits = {"fp32": 32, "fp16": 16, "bf16": 16, "int4_per_token_head": 4}.get(
-            one.cell_format, 8
+            one.page_format, 8
         )
         width = {"k": one.head_size_k * bits // 8, "v": one.head_size_v * bits // 8}
         extents = (one.layers, kernel_blocks, one.kv_heads, group.kernel_block_size)

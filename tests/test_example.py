@@ -14,21 +14,21 @@ from kvexact.impl.target import Target
 from kvexact.refmodel import facts, ops
 from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.plan import plan
-from kvexact.refmodel.spec import CELL_FORMATS, ORDERS, Geometry, Group, Host, LayerSet, Refused
+from kvexact.refmodel.spec import PAGE_FORMATS, ORDERS, Geometry, Group, Host, LayerSet, Refused
 
 BLOCKS, SLOTS, PARTS, TOKENS = 5, 3, 2, 3
 
 
 def small(
     order: str = "LBHNC",
-    cell_format: str = "int8_per_token_head",
+    page_format: str = "int8_per_token_head",
     *,
     kv_split: bool = False,
     page_bytes: int | None = None,
     kernel_block_size: int = TOKENS,
     sets: int = 1,
 ) -> Geometry:
-    shape = LayerSet(2, 2, 16, 8, cell_format, page_bytes)
+    shape = LayerSet(2, 2, 16, 8, page_format, page_bytes)
     group = Group(TOKENS, kernel_block_size, (shape,) * sets)
     host = Host(1 << 14, chunk_blocks=PARTS)
     return Geometry((group,), BLOCKS, host, order, kv_split, base_offset_bytes=8, tail_alignment=64)
@@ -88,12 +88,12 @@ def first_difference(target: Target, geometry: Geometry, seed: int = 0) -> str |
 
 
 @pytest.mark.parametrize("kv_split", [False, True], ids=["packed", "split"])
-@pytest.mark.parametrize("cell_format", CELL_FORMATS)
+@pytest.mark.parametrize("page_format", PAGE_FORMATS)
 @pytest.mark.parametrize("order", ORDERS)
-def test_example_is_sound(order: str, cell_format: str, kv_split: bool) -> None:
-    geometry = small(order, cell_format, kv_split=kv_split)
+def test_example_is_sound(order: str, page_format: str, kv_split: bool) -> None:
+    geometry = small(order, page_format, kv_split=kv_split)
     assert first_difference(ExampleCache(), geometry) is None
-    has_scales = cell_format.endswith("per_token_head")
+    has_scales = page_format.endswith("per_token_head")
     assert first_difference(ExampleCacheWithBug(), geometry) == ("restore" if has_scales else None)
 
 

@@ -246,8 +246,8 @@ def test_few_bytes_prove_nothing_about_where_they_came_from():
 
 def test_bytes_of_another_layer_set_are_recognised():
     """Every layer set of a group is searched."""
-    second = LayerSet(1, 1, 32, 32, "fp8")
-    geometry = Geometry((Group(4, 4, (LayerSet(1, 1, 32, 32, "fp8"), second)),), 5, Host(9000))
+    second = LayerSet(1, 1, 32, 32, "fp8_e4m3")
+    geometry = Geometry((Group(4, 4, (LayerSet(1, 1, 32, 32, "fp8_e4m3"), second)),), 5, Host(9000))
     ops = (ALLOCATE, WRITE)
     want = states(*ops, geometry=geometry)[-1]["pool"]
     got = want.copy()

@@ -101,17 +101,17 @@ TRACES: dict[str, tuple[Geometry, tuple[Op, ...]]] = {
         (claim(*range(18)), offload(*MANY), restore(*SHIFTED)),
     ),
     "fast_path_truncates_to_words": (
-        geometry(layers(size=3, cell="fp8", heads=1), block=3, blocks=18),
+        geometry(layers(size=3, cell="fp8_e4m3", heads=1), block=3, blocks=18),
         (claim(*range(18)), offload(*MANY), restore(*SHIFTED)),
     ),
     "pad_row_in_last_slot": (geometry(layers()), (WriteTokens(0, 0, (None,), 1),)),
     "pad_row_not_cleared": (geometry(layers()), (Read(0, 0, (None,)),)),
     "wide_store_checks_source_only": (
-        geometry(layers(size=16, cell="fp8"), base_offset_bytes=1),
+        geometry(layers(size=16, cell="fp8_e4m3"), base_offset_bytes=1),
         (claim(0), WriteTokens(1, 0, (Slot(0, 0),), 1)),
     ),
     "rest_of_tile_lost": (
-        geometry(layers(size=18, cell="fp8")),
+        geometry(layers(size=18, cell="fp8_e4m3")),
         (Read(0, 0, (None,)),),
     ),
     "copy_chain_in_one_wave": (
@@ -167,7 +167,7 @@ def rows_for(op: Op, shape: Geometry) -> Rows | None:
         return None
     made = []
     for one in shape.groups[op.group].layer_sets:
-        cell = {INT8: 8}.get(one.cell_format, 0) + one.head_size_k + one.head_size_v
+        cell = {INT8: 8}.get(one.page_format, 0) + one.head_size_k + one.head_size_v
         size = (len(op.slots), one.layers, one.kv_heads, cell)
         made.append(np.random.default_rng(op.tag).integers(1, 255, size, np.uint8))
     return tuple(made)

@@ -235,7 +235,7 @@ def only_good_geometries_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _dense(geometry: Geometry) -> Geometry:
-    sets = tuple(replace(s, cell_format="fp8") for s in geometry.groups[0].layer_sets)
+    sets = tuple(replace(s, page_format="fp8_e4m3") for s in geometry.groups[0].layer_sets)
     return replace(geometry, groups=(replace(geometry.groups[0], layer_sets=sets),))
 
 

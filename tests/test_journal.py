@@ -17,7 +17,7 @@ from kvexact.impl.engine.engine import CpuEngine
 from kvexact.refmodel.ops import Allocate, Free, Handle, Op, Reset
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
 
-GEOMETRY = Geometry((Group(1, 1, (LayerSet(1, 1, 4, 4, "fp8"),)),), 4, Host(8))
+GEOMETRY = Geometry((Group(1, 1, (LayerSet(1, 1, 4, 4, "fp8_e4m3"),)),), 4, Host(8))
 OPS: tuple[Op, ...] = (Allocate(0, 0, (2, 1)), Free(1, 0, (Handle(0, 1),)), Reset(2))
 
 

@@ -133,7 +133,7 @@ def test_nine_of_ten_seeds_are_enough_for_hypothesis_alone() -> None:
 
 def test_the_alphabet_has_every_kind_of_op() -> None:
     """Legal and illegal, with one element and with several."""
-    geometry = Geometry((Group(2, 2, (LayerSet(1, 1, 4, 4, "fp8"),)),), 2, Host(64))
+    geometry = Geometry((Group(2, 2, (LayerSet(1, 1, 4, 4, "fp8_e4m3"),)),), 2, Host(64))
 
     assert {type(op) for op in alphabet(geometry, 0)} == set(OPS.values())
 

@@ -35,8 +35,8 @@ from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
 
 GEOMETRY = Geometry(
     groups=(
-        Group(2, 2, (LayerSet(1, 1, 2, 1, "fp8", page_bytes=8),)),
-        Group(1, 1, (LayerSet(1, 1, 4, 0, "fp8", page_bytes=8),)),
+        Group(2, 2, (LayerSet(1, 1, 2, 1, "fp8_e4m3", page_bytes=8),)),
+        Group(1, 1, (LayerSet(1, 1, 4, 0, "fp8_e4m3", page_bytes=8),)),
     ),
     blocks=5,
     host=Host(capacity_bytes=50, chunk_blocks=2, row_alignment=16),
@@ -311,7 +311,7 @@ def test_read() -> None:
 
 def test_rows_by_layer_set() -> None:
     """A row is cut into layer sets, each [slot, layer, head, cell byte], in a buffer of its own."""
-    group = Group(2, 2, (LayerSet(2, 1, 2, 1, "fp8"), LayerSet(1, 3, 1, 0, "fp8")))
+    group = Group(2, 2, (LayerSet(2, 1, 2, 1, "fp8_e4m3"), LayerSet(1, 3, 1, 0, "fp8_e4m3")))
     cache = Cache(plan(Geometry((group,), 2, Host(99))))
     op = WriteTokens(0, 0, (Slot(0, 1), None), 3)
     rows = cache.payload(op)
@@ -596,8 +596,8 @@ def test_host_padding() -> None:
 
 def test_page_padding_of_layers() -> None:
     """Every layer of a touched block has its own padding, in each layer set."""
-    shape = LayerSet(2, 1, 3, 0, "fp8", page_bytes=5)
-    tight = LayerSet(1, 1, 4, 0, "fp8")
+    shape = LayerSet(2, 1, 3, 0, "fp8_e4m3", page_bytes=5)
+    tight = LayerSet(1, 1, 4, 0, "fp8_e4m3")
     group = Group(1, 1, (shape, tight, shape))
     for order, expected in (
         ("LBHNC", [8, 9, 18, 19, 20 + 8 + 8, 20 + 8 + 9, 20 + 8 + 18, 20 + 8 + 19]),

@@ -28,7 +28,7 @@ from kvexact.refmodel.facts import facts
 from kvexact.refmodel.layout import group_layout
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import (
-    CELL_FORMATS,
+    PAGE_FORMATS,
     GEOMETRY_REASONS,
     ORDERS,
     Geometry,
@@ -68,14 +68,14 @@ def test_the_draw_meets_every_verdict_and_feature() -> None:
                 (geometry.order, "padded" if padded else "dense"),
                 ("base offset", geometry.base_offset_bytes > 0),
                 ("mixed pages", mixed),
-                *(("format", shape.cell_format) for shape in shapes),
+                *(("format", shape.page_format) for shape in shapes),
                 *(("no value", shape.head_size_v == 0) for shape in shapes),
                 *(("blocks", geometry.blocks > 1) for shape in shapes),
             ]
         )
     kinds = ["halves", "cells", "groups", "group", "heads", "head", "padded", "dense"]
     wanted: set[object] = {*product(ORDERS, [*kinds, "kernel blocks", "whole blocks"])}
-    wanted |= {*product(["format"], CELL_FORMATS)}
+    wanted |= {*product(["format"], PAGE_FORMATS)}
     wanted |= {*product(["base offset", "mixed pages", "no value", "blocks"], [True, False])}
     assert wanted <= set(features), wanted - set(features)
     assert min(features[key] for key in wanted) >= 2, features

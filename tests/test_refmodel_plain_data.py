@@ -37,7 +37,7 @@ from kvexact.refmodel.ops import (
 )
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import (
-    CELL_FORMATS,
+    PAGE_FORMATS,
     GEOMETRY_REASONS,
     ORDERS,
     Geometry,
@@ -106,7 +106,7 @@ def test_what_may_not_be_left_out(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "name", "known"), [(SHAPE, "cell_format", CELL_FORMATS), (GEOMETRY, "order", ORDERS)]
+    ("data", "name", "known"), [(SHAPE, "page_format", PAGE_FORMATS), (GEOMETRY, "order", ORDERS)]
 )
 def test_names(data: Any, name: str, known: tuple[str, ...]) -> None:
     """Names are those of a list, which the message shows whole."""

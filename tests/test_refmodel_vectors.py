@@ -14,7 +14,7 @@ import pytest
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.refmodel.facts import facts
 from kvexact.refmodel.plan import plan
-from kvexact.refmodel.spec import CELL_FORMATS, ORDERS, Geometry, Group, Host, LayerSet, Refused
+from kvexact.refmodel.spec import PAGE_FORMATS, ORDERS, Geometry, Group, Host, LayerSet, Refused
 
 Planner = Callable[[Geometry], Mapping[str, Any]]
 Vector = dict[str, Any]
@@ -90,13 +90,13 @@ def test_vectors_cover_formats_orders_and_refusals() -> None:
     geometries = [geometry_of(vector["geometry"]) for vector in VECTORS]
     orders = Counter(geometry.order for geometry in geometries)
     formats = Counter(
-        shape.cell_format
+        shape.page_format
         for geometry in geometries
         for group in geometry.groups
         for shape in group.layer_sets
     )
     assert set(orders) == set(ORDERS)
-    assert set(formats) == set(CELL_FORMATS)
+    assert set(formats) == set(PAGE_FORMATS)
     refusals = {vector.get("refused") for vector in VECTORS}
     expected = {"page", "padding", "overlay", "kernel_split", "alignment", "pool_size", "host"}
     assert expected <= refusals

@@ -29,7 +29,7 @@ from kvexact.refmodel.ops import (
 )
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet, Refused
 
-PADDED = LayerSet(2, 2, 8, 8, "fp8", page_bytes=160)
+PADDED = LayerSet(2, 2, 8, 8, "fp8_e4m3", page_bytes=160)
 GEOMETRY = Geometry((Group(4, 4, (PADDED,)),), 5, Host(4096, row_alignment=512))
 A, B = Handle(0, 0), Handle(0, 1)
 OPS: tuple[Op, ...] = (

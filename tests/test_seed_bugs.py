@@ -27,9 +27,9 @@ QUANTISED = ("int8_per_token_head", "fp8_per_token_head", "int4_per_token_head")
 DATA_BYTES_OF_64 = {"int8_per_token_head": 64, "fp8_per_token_head": 64, "int4_per_token_head": 32}
 
 
-def geometry(cell_format: str, **changes: object) -> Geometry:
+def geometry(page_format: str, **changes: object) -> Geometry:
     """Three layers, two heads of 64, four tokens, five blocks."""
-    layers = LayerSet(3, 2, 64, 64, cell_format)
+    layers = LayerSet(3, 2, 64, 64, page_format)
     page_bytes = changes.pop("page_bytes", None)
     if page_bytes is not None:
         layers = replace(layers, page_bytes=page_bytes)
@@ -72,19 +72,19 @@ def test_bug_1_content_is_data_without_quantisation():
         assert found["g0.s0.content_bytes"] == found["g0.s0.page_bytes"] == 4 * 2 * 128 * 2
 
 
-@pytest.mark.parametrize("cell_format", QUANTISED)
-def test_bug_1_content_is_data_and_scales_per_token_head(cell_format):
+@pytest.mark.parametrize("page_format", QUANTISED)
+def test_bug_1_content_is_data_and_scales_per_token_head(page_format):
     """With inline scales, content has 8 bytes a cell more than data, and the page is content."""
-    data = 4 * 2 * 2 * DATA_BYTES_OF_64[cell_format]
-    for found in both(geometry(cell_format)):
+    data = 4 * 2 * 2 * DATA_BYTES_OF_64[page_format]
+    for found in both(geometry(page_format)):
         assert found["g0.s0.content_bytes"] == data + 2 * 4 * 2 * 4
         assert found["g0.s0.page_bytes"] == found["g0.s0.content_bytes"]
 
 
-@pytest.mark.parametrize("cell_format", QUANTISED)
-def test_bug_1_registered_width_is_content_exactly(cell_format):
+@pytest.mark.parametrize("page_format", QUANTISED)
+def test_bug_1_registered_width_is_content_exactly(page_format):
     """A transfer engine registers content, no scale short and no padding long."""
-    for described in (geometry(cell_format), geometry(cell_format, page_bytes=65_536)):
+    for described in (geometry(page_format), geometry(page_format, page_bytes=65_536)):
         for found in both(described):
             lengths = {length for *_, length in found["regions"]}
             assert lengths == {found["g0.s0.content_bytes"]}
@@ -102,17 +102,17 @@ def test_bug_1_a_padded_size_wins_and_must_hold_the_content():
         assert refusal.value.reason == "page"
 
 
-@pytest.mark.parametrize("cell_format", QUANTISED)
-def test_bug_1_host_capacity_follows_content(cell_format):
+@pytest.mark.parametrize("page_format", QUANTISED)
+def test_bug_1_host_capacity_follows_content(page_format):
     """A host row has room for the scales of every layer."""
-    for found in both(geometry(cell_format)):
+    for found in both(geometry(page_format)):
         assert found["host.row_bytes"] == 3 * found["g0.s0.content_bytes"]
 
 
-@pytest.mark.parametrize("cell_format", QUANTISED)
-def test_bug_1_content_returns_in_another_block_and_padding_stays(cell_format):
+@pytest.mark.parametrize("page_format", QUANTISED)
+def test_bug_1_content_returns_in_another_block_and_padding_stays(page_format):
     """Write, offload, overwrite, restore elsewhere: content is back, padding never moved."""
-    described = geometry(cell_format, page_bytes=4096)
+    described = geometry(page_format, page_bytes=4096)
     slots = tuple(Slot(Handle(0, 0), token) for token in range(4))
     move = Job(0, (Move(Handle(0, 0), 1, 0),))
     back = Job(0, (Move(Handle(0, 1), 1, 0),))
@@ -153,13 +153,13 @@ def test_bug_1_is_found_by_the_fuzzer():
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("page_bytes", [None, 2048])
 @pytest.mark.parametrize("base_offset_bytes", [0, 8640])
-@pytest.mark.parametrize("cell_format", QUANTISED)
+@pytest.mark.parametrize("page_format", QUANTISED)
 def test_bug_2_scale_views_lie_in_their_own_block(
-    order, page_bytes, base_offset_bytes, cell_format
+    order, page_bytes, base_offset_bytes, page_format
 ):
     """Every scale of layer l and block b lies in a cell of just that layer and block."""
     described = geometry(
-        cell_format, order=order, page_bytes=page_bytes, base_offset_bytes=base_offset_bytes
+        page_format, order=order, page_bytes=page_bytes, base_offset_bytes=base_offset_bytes
     )
     if page_bytes and order in ("LHBNC", "BHLNC"):
         one_head = replace(described.groups[0].layer_sets[0], kv_heads=1)
@@ -222,7 +222,7 @@ def test_bug_3_regions_cover_exactly_the_logical_pool(tail_bytes):
 def test_bug_3_own_numbers():
     """33,626,154,240 logical bytes in 33,626,157,056; and 128 logical bytes in 4,096."""
     large = Geometry(
-        (Group(5, 5, (LayerSet(27, 7, 128, 128, "fp8"),)),),
+        (Group(5, 5, (LayerSet(27, 7, 128, 128, "fp8_e4m3"),)),),
         138_997,
         Host(1 << 33),
         tail_alignment=4096,
@@ -232,7 +232,7 @@ def test_bug_3_own_numbers():
         assert found["pool.physical_bytes"] == 33_626_157_056
         assert found["host.scheduler_slots"] == found["host.worker_slots"] == (1 << 33) // 241_920
     small = Geometry(
-        (Group(1, 1, (LayerSet(1, 1, 16, 16, "fp8"),)),), 4, Host(4096), tail_alignment=4096
+        (Group(1, 1, (LayerSet(1, 1, 16, 16, "fp8_e4m3"),)),), 4, Host(4096), tail_alignment=4096
     )
     for found in both(small):
         assert (found["pool.logical_bytes"], found["pool.physical_bytes"]) == (128, 4096)

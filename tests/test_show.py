@@ -16,7 +16,7 @@ from kvexact.fuzz.picture_wrong import find
 from kvexact.fuzz.show import WrongBytes, draw_svg, draw_terminal
 from kvexact.refmodel.layout import group_layout
 from kvexact.refmodel.plan import plan
-from kvexact.refmodel.spec import CELL_FORMATS, ORDERS, Geometry, Group, Host, LayerSet, Refused
+from kvexact.refmodel.spec import PAGE_FORMATS, ORDERS, Geometry, Group, Host, LayerSet, Refused
 
 INT8 = "int8_per_token_head"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -47,14 +47,14 @@ OVERLAY = Geometry(
 LATENT = one_set(LayerSet(61, 1, 576, 0, "bf16"), 7411, tokens=64, chunk=4)
 NAMED = {
     "small": SMALL, "padded": PADDED, "spread": SPREAD, "split": SPLIT, "overlay": OVERLAY,
-    "heads outside layers": one_set(LayerSet(3, 2, 16, 16, "fp8"), 5, order="BHLNC"),
+    "heads outside layers": one_set(LayerSet(3, 2, 16, 16, "fp8_e4m3"), 5, order="BHLNC"),
     "a tail of many blocks": one_set(LayerSet(1, 1, 8, 0, "fp16"), 2, physical_bytes=4096),
     "one block, pages differ": Geometry(
-        (Group(2, 2, (LayerSet(2, 1, 8, 8, "fp8"),)), Group(3, 3, (LayerSet(1, 2, 4, 4, "fp8"),))),
+        (Group(2, 2, (LayerSet(2, 1, 8, 8, "fp8_e4m3"),)), Group(3, 3, (LayerSet(1, 2, 4, 4, "fp8_e4m3"),))),
         1, Host(1000),
     ),
     "a group that ends early": Geometry(
-        (Group(2, 2, (LayerSet(1, 1, 8, 8, "fp8"),)), Group(2, 2, (LayerSet(3, 1, 8, 8, "fp8"),))),
+        (Group(2, 2, (LayerSet(1, 1, 8, 8, "fp8_e4m3"),)), Group(2, 2, (LayerSet(3, 1, 8, 8, "fp8_e4m3"),))),
         4, Host(1000),
     ),
 }  # fmt: skip
@@ -62,7 +62,7 @@ NAMED = {
 
 def random_geometry(rng: random.Random) -> Geometry:
     def layer_set() -> LayerSet:
-        cell = rng.choice(CELL_FORMATS)
+        cell = rng.choice(PAGE_FORMATS)
         size_k, size_v = rng.choice((1, 2, 4, 8)), rng.choice((0, 2, 4, 8))
         page = rng.choice((None, None, 512, 1024))
         return LayerSet(rng.randint(1, 3), rng.randint(1, 3), size_k, size_v, cell, page)
@@ -320,7 +320,7 @@ def test_names_that_find_no_room_are_left_out():
 
 
 def test_many_groups_and_layer_sets_are_left_out_aloud():
-    sets = tuple(LayerSet(1, 1, 8, 8, "fp8") for _ in range(9))
+    sets = tuple(LayerSet(1, 1, 8, 8, "fp8_e4m3") for _ in range(9))
     geometry = Geometry(tuple(Group(2, 2, sets) for _ in range(6)), 3, Host(1000), order="BLHNC")
     text = draw_svg(geometry)
     assert any("48 more layer sets" in line for line in texts(text))
@@ -342,7 +342,7 @@ def test_the_terminal_holds_the_numbers():
 
 
 def test_a_refused_geometry_is_not_drawn():
-    refused = one_set(LayerSet(1, 1, 8, 8, "fp8", 8), 2)
+    refused = one_set(LayerSet(1, 1, 8, 8, "fp8_e4m3", 8), 2)
     with pytest.raises(Refused, match="page"):
         draw_svg(refused)
     with pytest.raises(Refused, match="page"):

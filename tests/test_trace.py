@@ -18,7 +18,7 @@ from kvexact.impl.engine.engine import CpuEngine
 from kvexact.refmodel.ops import Allocate, CopyBlocks, Handle, Op, Pair, Reset
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
 
-GEOMETRY = Geometry((Group(1, 1, (LayerSet(1, 1, 4, 4, "fp8"),)),), 4, Host(8))
+GEOMETRY = Geometry((Group(1, 1, (LayerSet(1, 1, 4, 4, "fp8_e4m3"),)),), 4, Host(8))
 OPS: tuple[Op, ...] = (
     Allocate(0, 0, (0, 1)),
     CopyBlocks(1, 0, (Pair(Handle(0, 0), Handle(0, 1)),)),

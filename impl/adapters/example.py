@@ -37,7 +37,7 @@ def place(geometry: Geometry) -> tuple[dict[str, View], int]:
     if groups or shapes or group.kernel_block_size != group.block_size:
         raise Refused("unsupported", "only one layer set, and kernel blocks as large as blocks")
     extent = {"L": shape.layers, "B": geometry.blocks, "H": shape.kv_heads, "N": group.block_size}
-    bits, scale = BITS.get(shape.cell_format, 8), 4 * shape.cell_format.endswith("per_token_head")
+    bits, scale = BITS.get(shape.page_format, 8), 4 * shape.page_format.endswith("per_token_head")
     key = [("k", shape.head_size_k * bits // 8), ("k_scale", scale)]
     value = [("v", shape.head_size_v * bits // 8), ("v_scale", scale)]
     page = max(order.index("L"), order.index("B")) + 1  # axes from here on lie inside a page

@@ -12,7 +12,7 @@ _BITS = {
     "fp32": 32,
     "fp16": 16,
     "bf16": 16,
-    "fp8": 8,
+    "fp8_e4m3": 8,
     "int8_per_token_head": 8,
     "fp8_per_token_head": 8,
     "int4_per_token_head": 4,
@@ -156,9 +156,9 @@ class Planner:
 
     def fields(self, layer_set: LayerSet) -> tuple[tuple[Field, ...], int]:
         """The fields of a cell that have bytes, in order, and the bytes of its key half."""
-        bits = _BITS[layer_set.cell_format]
+        bits = _BITS[layer_set.page_format]
         unit = bits // 8 or 1
-        scale = self.scale_bytes(layer_set.cell_format)
+        scale = self.scale_bytes(layer_set.page_format)
         key = layer_set.head_size_k * bits // 8
         value = layer_set.head_size_v * bits // 8
         half = key + scale
@@ -172,9 +172,9 @@ class Planner:
             return fields, half
         return tuple([field for field in fields if field.bytes]), half
 
-    def scale_bytes(self, cell_format: str) -> int:
+    def scale_bytes(self, page_format: str) -> int:
         """Bytes of the scale that follows each of key and value; 0 for none."""
-        return SCALE_BYTES if cell_format in _SCALED else 0
+        return SCALE_BYTES if page_format in _SCALED else 0
 
     def set_bytes(self, shape: Shape) -> int:
         """Bytes that a layer set takes of one block."""

@@ -33,7 +33,7 @@ class Refusals:
         for group in plan.geometry.groups:
             for one in group.layer_sets:
                 odd = one.head_size_k % 2 or one.head_size_v % 2
-                if one.cell_format == _INT4 and odd:
+                if one.page_format == _INT4 and odd:
                     return f"head sizes {one.head_size_k} and {one.head_size_v} of 4-bit elements"
         return None
 
