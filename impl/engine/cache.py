@@ -1,6 +1,6 @@
 """One open geometry: the operations on its pool and its host tier."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +61,8 @@ class Cache:
         blocks = self.blocks.ids(op.blocks)
         distinct("block", blocks)
         self.blocks.require_free(group, blocks)
+        if op.zero:
+            self._clear(group, blocks)
         self.blocks.give(group, blocks)
 
     def free(self, op: Free, _: Rows | None) -> None:
@@ -95,8 +97,8 @@ class Cache:
             *self.views.table("write", index),
             scratch.device,
             count,
-            group.kernel_tokens,
-            self.plan.geometry.blocks * group.block_size,
+            group.kernel_slots,
+            self.plan.geometry.blocks * group.slots,
             scratch.device + start,
             self.pool,
         )
@@ -119,7 +121,7 @@ class Cache:
                 *self.views.table("read", index),
                 scratch.device,
                 count,
-                group.kernel_tokens,
+                group.kernel_slots,
                 scratch.device + start,
                 self.pool,
             )
@@ -132,12 +134,14 @@ class Cache:
         return tuple(rows)
 
     def zero(self, op: Zero, _: Rows | None) -> None:
-        blocks = self._owned(op)
+        self._clear(op.group, self._owned(op))
+
+    def _clear(self, group: int, blocks: Sequence[int]) -> None:
         if blocks:
             scratch = self.device.scratch_of(WORD_BYTES * len(blocks))
             scratch.words[: len(blocks)] = blocks
             self.device.push(WORD_BYTES * len(blocks))
-            table = self.views.table("zero", op.group)
+            table = self.views.table("zero", group)
             self.device.launch("zero", *table, scratch.device, len(blocks), self.pool)
 
     def copy_blocks(self, op: CopyBlocks, _: Rows | None) -> None:

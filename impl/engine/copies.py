@@ -28,7 +28,7 @@ class Copies:
             table, first, block_tokens, count = self.views.table("copy", index), 1, 1, 1
         else:
             table = self.views.table("partial_copy", index)
-            first, block_tokens, count = group.block_size, group.kernel_tokens, tokens
+            first, block_tokens, count = group.slots, group.kernel_slots, tokens
         total = len(pairs)
         scratch = self.device.scratch_of(2 * WORD_BYTES * total)
         scratch.words[:total] = [pair[0] * first for pair in pairs]

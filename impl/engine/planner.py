@@ -95,10 +95,13 @@ class SetPlan(NamedTuple):
 
 
 class GroupPlan(NamedTuple):
-    """One group; ``parts`` is the number of kernel blocks in a manager block."""
+    """One group; ``parts`` is the number of kernel blocks in a manager block.
 
-    block_size: int
-    kernel_tokens: int
+    ``slots`` and ``kernel_slots`` are those of a manager block and of a kernel block.
+    """
+
+    slots: int
+    kernel_slots: int
     parts: int
     sets: tuple[SetPlan, ...]
 

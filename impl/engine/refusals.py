@@ -68,9 +68,9 @@ class Refusals:
 
     def kernel_split(self, plan: Plan) -> str | None:
         """Kernel blocks that do not fill a block, or do not follow each other evenly."""
-        for group in plan.groups:
-            if group.block_size % group.kernel_tokens:
-                return f"{group.kernel_tokens} tokens do not divide {group.block_size}"
+        for group in plan.geometry.groups:
+            if group.block_size % group.kernel_block_size:
+                return f"{group.kernel_block_size} tokens do not divide {group.block_size}"
         for group, one in _sets(plan):
             shape = one.shape
             dense = shape.head_bytes if plan.geometry.order == "LHBNC" else shape.content_bytes
@@ -86,7 +86,7 @@ class Refusals:
                 shape.layers,
                 plan.geometry.blocks * group.parts,
                 shape.heads,
-                group.kernel_tokens,
+                group.kernel_slots,
             )
             for field, offset, *strides in one.views:
                 odd = offset % field.unit

@@ -111,7 +111,7 @@ def facts(
                     layer if shape.layers > 1 else 0,
                     block if kernel_blocks > 1 else 0,
                     head if shape.heads > 1 else 0,
-                    token if group.kernel_tokens > 1 else 0,
+                    token if group.kernel_slots > 1 else 0,
                 )
     named["regions"] = tuple(sorted([tuple(region) for region in set().union(*registered.groups)]))
     named["host.row_bytes"] = plan.row_bytes

@@ -1,8 +1,8 @@
 """Who owns which block, and what each host slot holds. Refusals of ops are decided here.
 
-An op is refused for the first reason, in the order range, duplicate, owner, host, that any of its
-elements meets. So every check goes over all elements before the next one starts, and nothing is
-changed until all of them have passed.
+An op is refused for the first reason, in the order range, format, duplicate, owner, host, that any
+of its elements meets. So every check goes over all elements before the next one starts, and nothing
+is changed until all of them have passed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,6 +13,9 @@ from kvexact.refmodel.ops import Job, Pair, Slot
 from kvexact.refmodel.spec import Refused
 
 _NOBODY = -1
+
+#: Formats whose codebooks no source states: they take raw writes only.
+RAW_ONLY = frozenset({"turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc"})
 
 
 class Moves(NamedTuple):
@@ -41,17 +44,19 @@ class BlockTable:
 
     def __init__(self, plan: Plan) -> None:
         self.blocks = plan.geometry.blocks
-        self.block_sizes = [group.block_size for group in plan.groups]
+        self.block_slots = [group.slots for group in plan.groups]
+        groups = plan.geometry.groups
+        self.page_formats = [[one.page_format for one in group.layer_sets] for group in groups]
         self.owners = [_NOBODY] * self.blocks
 
-    def block_size(self, group: int) -> int:
-        """Token slots of one block of a group."""
-        return self.block_sizes[group]
+    def slots_of_block(self, group: int) -> int:
+        """Slots of one block of a group."""
+        return self.block_slots[group]
 
     def group(self, index: int) -> int:
         """A group's index, in range."""
-        if not 0 <= index < len(self.block_sizes):
-            raise Refused("range", f"group {index} of {len(self.block_sizes)}")
+        if not 0 <= index < len(self.block_slots):
+            raise Refused("range", f"group {index} of {len(self.block_slots)}")
         return index
 
     def ids(self, blocks: Sequence[int]) -> Sequence[int]:
@@ -72,23 +77,38 @@ class BlockTable:
             if owners[block] != group:
                 raise Refused("owner", f"block {block} is not group {group}'s")
 
-    def slots(self, group: int, slots: Sequence[Slot | None], *, unique: bool) -> list[int]:
-        """Token indexes in the pool, -1 for a pad row; checked for range, duplicate and owner."""
+    def require_format(self, group: int) -> None:
+        """Refuse values for a group of which some layer set takes raw writes only."""
+        for name in self.page_formats[group]:
+            if name in RAW_ONLY:
+                raise Refused("format", f"group {group} has {name}, which takes raw writes only")
+
+    def slots(
+        self, group: int, slots: Sequence[Slot | None], *, unique: bool, values: bool = False
+    ) -> list[int]:
+        """Indexes of slots in the pool, -1 for a pad row; checked in the order of reasons.
+
+        Args:
+            unique: refuse a slot that is named twice.
+            values: what is stored or gathered are real values, not raw bytes.
+        """
         real = [slot for slot in slots if slot is not None]
         blocks = self.ids([slot[0] for slot in real])  # type: ignore[misc]  # handles are bound
-        _within("token", [slot[1] for slot in real], self.block_sizes[group])
+        _within("token", [slot[1] for slot in real], self.block_slots[group])
+        if values:
+            self.require_format(group)
         if unique:
             distinct("slot", real)
         self.require_owned(group, blocks)
-        block_size = self.block_size(group)
+        per_block = self.slots_of_block(group)
         known = iter(blocks)
-        return [-1 if slot is None else next(known) * block_size + slot[1] for slot in slots]
+        return [-1 if slot is None else next(known) * per_block + slot[1] for slot in slots]
 
     def pairs(self, group: int, pairs: Sequence[Pair], tokens: int | None) -> list[tuple[int, int]]:
         """Pairs of blocks to copy, checked for range and owner."""
         blocks = self.ids([block for pair in pairs for block in pair])  # type: ignore[misc]  # bound
         if tokens is not None:
-            _within("token count", [tokens], self.block_sizes[group] + 1)
+            _within("token count", [tokens], self.block_slots[group] + 1)
         self.require_owned(group, blocks)
         return list(zip(blocks[::2], blocks[1::2], strict=True))
 

@@ -103,7 +103,7 @@ def _pieces(group: GroupPlan, one: SetPlan, view: FieldView) -> list[Strip]:
         for layer in range(one.shape.layers)
         for part in range(group.parts)
         for head in range(one.shape.heads)
-        for t in range(group.kernel_tokens)
+        for t in range(group.kernel_slots)
     ]
 
 

@@ -15,8 +15,8 @@ from kvexact.refmodel.spec import Refused
 class _FirstGroupsBlockSize(BlockTable):
     """Slots of every group are computed with the first group's block size."""
 
-    def block_size(self, group: int) -> int:
-        return super().block_size(0)
+    def slots_of_block(self, group: int) -> int:
+        return super().slots_of_block(0)
 
 
 @planted("overlay_ownership_unchecked", "ALIAS", "vllm#41657", 2, VERDICT)
