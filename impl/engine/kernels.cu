@@ -22,10 +22,12 @@ enum Error { NONE, OUT_OF_BOUNDS, MISALIGNED };
 
 // Where one contiguous piece of a cell or page lies in the pool (per block and token), and, for a field
 // of a cell, where in the rows of a write or read: rows_before counts a row's bytes of earlier layer sets,
-// whose rows come first.
+// whose rows come first. Of a field whose tokens are interleaved, `tile` tokens lie token_stride apart, and
+// tiles lie tile_stride apart; else a tile has all tokens of a block.
 struct Strip {
   int64_t offset, block_stride, token_stride, bytes;
   int64_t rows_before, row_stride, row_offset;
+  int64_t tile, tile_stride;
 };
 
 // What a task moves; no source means zeros, no bytes means nothing.
@@ -36,8 +38,13 @@ struct Segment {
 };
 
 KV_FUNCTION char* locate(const Strip& strip, char* pool, int64_t slot, int64_t block_tokens) {
-  return pool + strip.offset + slot / block_tokens * strip.block_stride +
-         slot % block_tokens * strip.token_stride;
+  int64_t block = slot / block_tokens, token = slot % block_tokens;
+  char* place = pool + strip.offset + block * strip.block_stride;
+  if (token >= strip.tile) {
+    place += token / strip.tile * strip.tile_stride;
+    token %= strip.tile;
+  }
+  return place + token * strip.token_stride;
 }
 
 // A slot is a token's index in the pool of kernel blocks; negative for a pad row.

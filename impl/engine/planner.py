@@ -6,43 +6,31 @@ planted fault overrides exactly one. A plan is total: a geometry that is refused
 
 from typing import NamedTuple
 
+from kvexact.impl.engine.formats import (
+    Field,
+    PageRegion,
+    Scatter,
+    page_regions,
+    scatter,
+    split_regions,
+)
 from kvexact.refmodel.spec import Geometry, Group, LayerSet
-
-_BITS = {
-    "fp32": 32,
-    "fp16": 16,
-    "bf16": 16,
-    "fp8_e4m3": 8,
-    "int8_per_token_head": 8,
-    "fp8_per_token_head": 8,
-    "int4_per_token_head": 4,
-}
-_SCALED = frozenset([name for name in _BITS if name.endswith("_per_token_head")])
-SCALE_BYTES = 4
-
-
-class Field(NamedTuple):
-    """A named part of a cell, and where it starts in the cell."""
-
-    name: str
-    bytes: int
-    unit: int
-    cell_offset: int
-
-    @property
-    def is_scale(self) -> bool:
-        """True for k_scale and v_scale."""
-        return self.name.endswith("_scale")
 
 
 class Shape(NamedTuple):
-    """The sizes of one layer set, from the cell outwards. ``key_bytes`` is a cell's key half."""
+    """The sizes of one layer set, from the cell outwards.
 
+    ``slots`` and ``kernel_slots`` are those of a manager block and of a kernel block.
+    """
+
+    layer_set: LayerSet
     layers: int
     heads: int
+    slots: int
+    kernel_slots: int
+    regions: tuple[PageRegion, ...]
     fields: tuple[Field, ...]
     cell_bytes: int
-    key_bytes: int
     head_bytes: int
     content_bytes: int
     page_bytes: int
@@ -54,19 +42,18 @@ class Shape(NamedTuple):
 
 
 class Strides(NamedTuple):
-    """Of layer, manager block, head and token; ``value_half`` is where a page's values start."""
+    """Of layer and manager block, and of a head where heads lie outside the grid of pages."""
 
     layer: int
     block: int
-    head: int
-    token: int
-    value_half: int
+    plane: int
 
 
 class FieldView(NamedTuple):
     """Where a field lies in the storage; ``block`` is the stride of a kernel block.
 
-    Strides of axes of extent 1 are as the formula gives them.
+    Strides of axes of extent 1 are as the formula gives them. ``token`` is the stride from one slot
+    to the next in a tile.
     """
 
     field: Field
@@ -75,6 +62,7 @@ class FieldView(NamedTuple):
     block: int
     head: int
     token: int
+    scatter: Scatter
 
 
 class SetPlan(NamedTuple):
@@ -107,7 +95,7 @@ class GroupPlan(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """All sizes and places of a geometry."""
+    """All sizes and places of a geometry; ``bytes_per_block`` counts side buffers too."""
 
     geometry: Geometry
     groups: tuple[GroupPlan, ...]
@@ -116,6 +104,18 @@ class Plan(NamedTuple):
     physical_bytes: int
     row_bytes: int
     scheduler_slots: int
+
+
+class Area(NamedTuple):
+    """Where block 0 of the blocks or of the side buffers starts, and the bytes of a block there."""
+
+    start: int
+    bytes_per_block: int
+
+
+def is_state(layer_set: LayerSet) -> bool:
+    """Whether a page holds one state instead of tokens."""
+    return layer_set.page_format.startswith("state_")
 
 
 def raised(size: int, multiple: int) -> int:
@@ -132,110 +132,98 @@ class Planner:
             [self.shape(group, layer_set) for layer_set in group.layer_sets]
             for group in geometry.groups
         ]
-        per_block = self.bytes_per_block(shapes)
+        base, blocks = geometry.base_offset_bytes, geometry.blocks
+        main = self.bytes_per_block(shapes, side=False)
+        side = self.bytes_per_block(shapes, side=True)
+        areas = Area(base, main), Area(base + blocks * main, side)
         groups = tuple(
             [
-                self._group(geometry, group, mine, per_block)
+                self._group(geometry, group, mine, areas)
                 for group, mine in zip(geometry.groups, shapes, strict=True)
             ]
         )
-        logical = geometry.blocks * per_block
+        logical = blocks * (main + side)
         physical = geometry.physical_bytes
         if physical is None:
-            physical = raised(geometry.base_offset_bytes + logical, geometry.tail_alignment)
+            physical = raised(base + logical, geometry.tail_alignment)
         host = geometry.host
         row = raised(self.block_content(shapes) * host.chunk_blocks, host.row_alignment)
-        slots = host.capacity_bytes // row
-        return Plan(geometry, groups, per_block, logical, physical, row, slots)
+        slots = host.capacity_bytes // row if row else 0
+        return Plan(geometry, groups, main + side, logical, physical, row, slots)
 
     def shape(self, group: Group, layer_set: LayerSet) -> Shape:
         """The sizes of one layer set."""
-        fields, key = self.fields(layer_set)
-        cell = sum([field.bytes for field in fields])
-        head = group.block_size * cell
-        content = layer_set.kv_heads * head
+        regions = page_regions(layer_set)
+        fields = tuple([field for region in regions for field in region.fields])
+        slots, kernel_slots = self.slots(group, layer_set)
+        heads = layer_set.kv_heads
+        cell = sum([region.bytes for region in regions])
+        head = slots * cell
+        content = heads * head
         page = layer_set.page_bytes or content
-        return Shape(layer_set.layers, layer_set.kv_heads, fields, cell, key, head, content, page)
-
-    def fields(self, layer_set: LayerSet) -> tuple[tuple[Field, ...], int]:
-        """The fields of a cell that have bytes, in order, and the bytes of its key half."""
-        bits = _BITS[layer_set.page_format]
-        unit = bits // 8 or 1
-        scale = self.scale_bytes(layer_set.page_format)
-        key = layer_set.head_size_k * bits // 8
-        value = layer_set.head_size_v * bits // 8
-        half = key + scale
-        fields = (
-            Field("k", key, unit, 0),
-            Field("k_scale", scale, SCALE_BYTES, key),
-            Field("v", value, unit, half),
-            Field("v_scale", scale, SCALE_BYTES, half + value),
+        sizes = cell, head, content, page
+        return Shape(
+            layer_set, layer_set.layers, heads, slots, kernel_slots, regions, fields, *sizes
         )
-        if key and scale and value:
-            return fields, half
-        return tuple([field for field in fields if field.bytes]), half
 
-    def scale_bytes(self, page_format: str) -> int:
-        """Bytes of the scale that follows each of key and value; 0 for none."""
-        return SCALE_BYTES if page_format in _SCALED else 0
+    def slots(self, group: Group, layer_set: LayerSet) -> tuple[int, int]:
+        """Slots of a manager block and of a kernel block."""
+        if is_state(layer_set):
+            return 1, 1
+        shared = group.tokens_per_state
+        return group.block_size // shared, group.kernel_block_size // shared
 
     def set_bytes(self, shape: Shape) -> int:
         """Bytes that a layer set takes of one block."""
         return shape.layers * shape.page_bytes
 
-    def bytes_per_block(self, shapes: list[list[Shape]]) -> int:
-        """Bytes of one block of the pool: the groups overlay, so the largest one decides."""
-        return max([sum([self.set_bytes(shape) for shape in group]) for group in shapes])
+    def bytes_per_block(self, shapes: list[list[Shape]], *, side: bool) -> int:
+        """Bytes of one block or of its side buffers: groups overlay, so the largest decides."""
+        return max(
+            [
+                sum([self.set_bytes(shape) for shape in group if shape.layer_set.side == side])
+                for group in shapes
+            ]
+        )
 
     def block_content(self, shapes: list[list[Shape]]) -> int:
         """Content of one block that a host row must have room for: the largest group's."""
         return max([sum([s.layers * s.content_bytes for s in group]) for group in shapes])
 
     def _group(
-        self, geometry: Geometry, group: Group, shapes: list[Shape], per_block: int
+        self, geometry: Geometry, group: Group, shapes: list[Shape], areas: tuple[Area, Area]
     ) -> GroupPlan:
-        kernel = group.kernel_block_size
         # One that does not divide the block is refused later; until then any ratio will do.
-        parts = group.block_size // kernel or 1
-        start = geometry.base_offset_bytes
+        parts = group.block_size // group.kernel_block_size or 1
+        starts = [area.start for area in areas]
         width = geometry.blocks if geometry.order[0] == "L" else 1
         sets = []
         for shape in shapes:
-            strides = self.strides(geometry, shape, kernel, per_block)
+            side = shape.layer_set.side
+            start = starts[side]
+            strides = self.strides(geometry, shape, areas[side].bytes_per_block)
             views = self.views(geometry, shape, start, strides, strides.block // parts)
             runs, run_stride = self.runs(geometry, shape)
             sets.append(
                 SetPlan(shape, start, strides.layer, strides.block, runs, run_stride, views)
             )
-            start += self.set_bytes(shape) * width
-        return GroupPlan(group.block_size, kernel, parts, tuple(sets))
+            starts[side] += self.set_bytes(shape) * width
+        # All sets of a group agree on these, or it is refused.
+        return GroupPlan(shapes[0].slots, shapes[0].kernel_slots, parts, tuple(sets))
 
-    def strides(self, geometry: Geometry, shape: Shape, tokens: int, per_block: int) -> Strides:
-        """Strides of a layer set; ``tokens`` in a kernel block.
-
-        With ``kv_split`` the halves lie inside the inner one of layer and block: around heads and
-        tokens, or around the tokens of one head where the heads lie outside.
-        """
-        split = geometry.kv_split
-        cell = shape.cell_bytes
-        keys = shape.key_bytes if split else 0
+    def strides(self, geometry: Geometry, shape: Shape, per_block: int) -> Strides:
+        """Strides of a layer set in an area of ``per_block`` bytes per block."""
         blocks, page, plane = geometry.blocks, shape.page_bytes, shape.plane_bytes
         match geometry.order:
-            case "LBHNC":
-                layer, block, head, token = blocks * page, page, tokens * cell, cell
-            case "BLHNC":
-                layer, block, head, token = page, per_block, tokens * cell, cell
-            case "LBNHC":
-                layer, block, head, token = blocks * page, page, cell, shape.heads * cell
-            case "BLNHC":
-                layer, block, head, token = page, per_block, cell, shape.heads * cell
+            case "LBHNC" | "LBNHC":
+                return Strides(blocks * page, page, 0)
+            case "BLHNC" | "BLNHC":
+                return Strides(page, per_block, 0)
             case "LHBNC":
-                head = blocks * shape.head_bytes
-                return Strides(blocks * page, plane, head, cell, tokens * keys)
+                return Strides(blocks * page, plane, blocks * shape.head_bytes)
             case _:  # BHLNC; where a block has several kernel blocks, only one layer is accepted
-                head = shape.layers * tokens * cell
-                return Strides(plane, per_block, head, cell, tokens * keys)
-        return Strides(layer, block, head, token, shape.heads * tokens * keys)
+                head = shape.layers * shape.kernel_slots * shape.cell_bytes
+                return Strides(plane, per_block, head)
 
     def runs(self, geometry: Geometry, shape: Shape) -> tuple[int, int]:
         """Into how many contiguous runs a page falls, and their stride."""
@@ -248,25 +236,33 @@ class Planner:
         self, geometry: Geometry, shape: Shape, start: int, strides: Strides, kernel_block: int
     ) -> tuple[FieldView, ...]:
         """Where the fields of a layer set lie that starts at ``start``."""
-        layer, _, head, token, value_half = strides
+        regions = split_regions(shape.regions) if geometry.kv_split else shape.regions
         views = []
-        for field in shape.fields:
-            offset = start + field.cell_offset
-            head_stride, token_stride = head, token
-            if geometry.kv_split:
-                value = field.name[0] == "v"
-                half = shape.cell_bytes - shape.key_bytes if value else shape.key_bytes
-                head_stride, token_stride = self.half_strides(geometry, shape, strides, half)
-                if value:
-                    offset += value_half - shape.key_bytes
-            views.append(FieldView(field, offset, layer, kernel_block, head_stride, token_stride))
+        for region in regions:
+            at, head, token = self.inside(geometry.order, shape, region, strides.plane)
+            for field in region.fields:
+                before, stride = field.cell_offset - region.cell_offset, token
+                if region.per_head:
+                    before, stride = before * shape.kernel_slots, field.bytes
+                name = shape.layer_set.page_format
+                stride, pieces = scatter(name, field, shape.kernel_slots, stride)
+                offset = start + at + before
+                views.append(
+                    FieldView(field, offset, strides.layer, kernel_block, head, stride, pieces)
+                )
         return tuple(views)
 
-    def half_strides(
-        self, geometry: Geometry, shape: Shape, strides: Strides, half_bytes: int
-    ) -> tuple[int, int]:
-        """Strides of a head and a token in a half whose cells have ``half_bytes``."""
-        token = strides.token // shape.cell_bytes * half_bytes
-        if geometry.order in ("LHBNC", "BHLNC"):
-            return strides.head, token
-        return strides.head // shape.cell_bytes * half_bytes, token
+    def inside(
+        self, order: str, shape: Shape, region: PageRegion, plane: int
+    ) -> tuple[int, int, int]:
+        """Of a region in a kernel block its offset, and the strides of a head and a slot.
+
+        Where heads lie outside the grid of pages, ``plane`` apart, a page is that of one head.
+        """
+        heads, slots, width = shape.heads, shape.kernel_slots, region.bytes
+        if order in ("LHBNC", "BHLNC"):
+            return slots * region.cell_offset, plane, width
+        at = heads * slots * region.cell_offset
+        if order in ("LBNHC", "BLNHC") and not region.per_head:
+            return at, width, heads * width
+        return at, slots * width, width

@@ -105,7 +105,7 @@ def facts(
             shape = one.shape
             named[f"g{g}.s{s}.content_bytes"] = shape.content_bytes
             named[f"g{g}.s{s}.page_bytes"] = shape.page_bytes
-            for field, offset, layer, block, head, token in one.views:
+            for field, offset, layer, block, head, token, _ in one.views:
                 named[f"g{g}.s{s}.{field.name}.view"] = (
                     offset,
                     layer if shape.layers > 1 else 0,

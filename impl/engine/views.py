@@ -12,8 +12,19 @@ import numpy as np
 from kvexact.impl.engine.device import Device
 from kvexact.impl.engine.planner import FieldView, GroupPlan, Plan, SetPlan
 
-#: offset, block stride, token stride, bytes, rows_before, row_stride, row_offset: as in kernels.cu.
-Strip = tuple[int, int, int, int, int, int, int]
+
+class Strip(NamedTuple):
+    """One contiguous piece in every block and slot, as in kernels.cu; all in bytes but ``tile``."""
+
+    offset: int
+    block_stride: int
+    token_stride: int
+    bytes: int
+    rows_before: int = 0
+    row_stride: int = 0
+    row_offset: int = 0
+    tile: int = 1
+    tile_stride: int = 0
 
 
 class Table(NamedTuple):
@@ -32,7 +43,11 @@ class Views:
         self._tables: dict[tuple[str, int], Table] = {}
 
     def table(self, consumer: str, index: int) -> Table:
-        """Strips of group ``index`` for "write", "read", "partial_copy", "copy" or "zero"."""
+        """Strips of group ``index`` for a consumer.
+
+        Of whole blocks those are "copy" and "zero"; of slots "write", "read", "partial_copy", and
+        "write_values", which leaves `pad` alone.
+        """
         table = self._tables.get((consumer, index))
         if table is None:
             group = self.plan.groups[index]
@@ -49,7 +64,7 @@ class Views:
         return table
 
     def field_strips(self, group: GroupPlan, consumer: str) -> list[Strip]:
-        """One strip for each layer, head and field; a row has layer set after layer set."""
+        """One strip for each layer, head, field and piece; a row has layer set after layer set."""
         strips = []
         before = 0
         for one in group.sets:
@@ -57,24 +72,39 @@ class Views:
             row = shape.layers * shape.heads * shape.cell_bytes
             for planned in one.views:
                 view = self.view(group, one, planned, consumer)
-                field = view.field
+                field, size, tile = view.field, view.scatter.piece, view.scatter.tile
+                if consumer == "write_values" and field.name == "pad":
+                    continue
+                pieces = self.pieces(view)
                 for layer in range(shape.layers):
                     for head in range(shape.heads):
                         place = view.offset + layer * view.layer + head * view.head
                         in_row = (layer * shape.heads + head) * shape.cell_bytes
-                        strips.append(
-                            (
-                                place,
+                        in_row += field.cell_offset
+                        strips += [
+                            Strip(
+                                place + at,
                                 view.block,
                                 view.token,
-                                field.bytes,
+                                size,
                                 before,
                                 row,
-                                in_row + field.cell_offset,
+                                in_row + in_field,
+                                tile,
+                                view.scatter.tile_stride,
                             )
-                        )
+                            for at, in_field in pieces
+                        ]
             before += row
         return strips
+
+    def pieces(self, view: FieldView) -> list[tuple[int, int]]:
+        """Of each piece of a field where it lies in slot 0, and where in the cell's field."""
+        piece, row, row_stride, piece_stride, _, _ = view.scatter
+        return [
+            (n // row * row_stride + n % row * piece_stride, n * piece)
+            for n in range(view.field.bytes // piece)
+        ]
 
     def view(
         self,
@@ -105,5 +135,5 @@ class Views:
             for layer in range(one.shape.layers):
                 for run in range(one.runs):
                     place = one.offset + layer * one.layer_stride + run * one.run_stride
-                    strips.append((place, one.block_stride, 0, size, 0, 0, 0))
+                    strips.append(Strip(place, one.block_stride, 0, size))
         return strips

@@ -87,7 +87,7 @@ class _CopyWithoutScales(Views):
 def _pieces(group: GroupPlan, one: SetPlan, view: FieldView) -> list[Strip]:
     """Each place of a field in a block, as a run of its own."""
     return [
-        (
+        Strip(
             view.offset
             + layer * view.layer
             + part * view.block
@@ -96,9 +96,6 @@ def _pieces(group: GroupPlan, one: SetPlan, view: FieldView) -> list[Strip]:
             one.block_stride,
             0,
             view.field.bytes,
-            0,
-            0,
-            0,
         )
         for layer in range(one.shape.layers)
         for part in range(group.parts)
@@ -112,9 +109,11 @@ class _CopyWidthOfFirstView(Views):
     """Of views that start at the same byte, the first group's decides how much is copied."""
 
     def copy_runs(self, group: GroupPlan) -> list[Strip]:
-        first = {run[0]: run[3] for run in reversed(super().copy_runs(self.plan.groups[0]))}
-        runs = super().copy_runs(group)
-        return [(*run[:3], min(run[3], first.get(run[0], run[3])), *run[4:]) for run in runs]
+        first = {run.offset: run.bytes for run in reversed(super().copy_runs(self.plan.groups[0]))}
+        return [
+            run._replace(bytes=min(run.bytes, first.get(run.offset, run.bytes)))
+            for run in super().copy_runs(group)
+        ]
 
 
 @planted("zero_spans_block_stride", "ZERO", "vllm#52709", 2, {"frame"} | BOUNDS)
@@ -130,4 +129,4 @@ class _ZeroStrideFromPage(Views):
     """Zeroing finds a block at its id times the bytes that it clears."""
 
     def zero_runs(self, group: GroupPlan) -> list[Strip]:
-        return [(run[0], run[3], *run[2:]) for run in super().zero_runs(group)]
+        return [run._replace(block_stride=run.bytes) for run in super().zero_runs(group)]
