@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from kvexact.refmodel.address import Addresses
 from kvexact.refmodel.content import Bytes, poison, slot_rows
-from kvexact.refmodel.layout import GroupLayout, group_layout, word_bytes
+from kvexact.refmodel.layout import GroupLayout, Mask, group_layout, word_bytes
 from kvexact.refmodel.ops import (
     Allocate,
+    Block,
     CopyBlocks,
     Evict,
     Free,
@@ -22,21 +23,24 @@ from kvexact.refmodel.ops import (
     Offload,
     Op,
     Read,
+    ReadValues,
     Reset,
     Restore,
     Slot,
     WriteTokens,
+    WriteValues,
     Zero,
     block_id,
 )
 from kvexact.refmodel.ownership import Ownership
 from kvexact.refmodel.plan import Plan, round_up
 
-Mask = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.unsignedinteger]
+Shape = tuple[int, int, int]
 AREAS = ("pool", "host")
 
 _WORDS = (1, 2, 4, 8)
+_VALUE_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 
 
 @dataclass(slots=True)
@@ -72,7 +76,7 @@ class Cache:
     Attributes:
         areas: bytes by area, "pool" and "host"; what an implementation must hold too.
         ownership: who owns which block and what each host slot holds.
-        written: per group, which token slots [block, token] of the blocks that it owns hold what
+        written: per group, which slots [block, slot] of the blocks that it owns hold what
             was written, copied or restored there; the others are undefined, whatever their bytes.
     """
 
@@ -87,13 +91,14 @@ class Cache:
             self.areas[area] = whole[:size]
             self._memory |= {(area, word): whole.view(f"u{word}") for word in _WORDS}
         self.ownership = Ownership(geometry, planned.host_slots)
-        self.written: list[Mask] = [
-            np.zeros((geometry.blocks, group.block_size), np.bool_) for group in geometry.groups
-        ]
         self._host_written: dict[tuple[int, int], Mask] = {}
         self._last_payload: tuple[WriteTokens | None, Bytes] = None, np.empty(0, np.uint8)
+        self._last_values: tuple[WriteValues | None, tuple[Bytes, ...]] = None, ()
         groups = range(len(geometry.groups))
         self._layouts = [group_layout(planned, group) for group in groups]
+        self.written: list[Mask] = [
+            np.zeros((geometry.blocks, layout.slots), np.bool_) for layout in self._layouts
+        ]
         self._words = [word_bytes(planned, group) for group in groups]
         self._in_words = [
             layout.in_words(word) for layout, word in zip(self._layouts, self._words, strict=True)
@@ -103,6 +108,10 @@ class Cache:
         """Where a group's content lies."""
         return self._layouts[group]
 
+    def slots(self, group: int) -> int:
+        """Slots of a block of a group."""
+        return self._layouts[group].slots
+
     def refusal(self, op: Op) -> str | None:
         """Why this op must be refused, or None."""
         return self.ownership.refusal(op)
@@ -111,23 +120,71 @@ class Cache:
         """Rows [slot, row byte] that a write stores, pad rows included; not to be changed."""
         last, rows = self._last_payload
         if last is not op:
-            layout = self.layout(op.group)
-            slots = [
-                -1 if slot is None else block_id(slot.block) * layout.block_size + slot.token
-                for slot in op.slots
-            ]
-            rows = slot_rows(op.tag, op.group, np.array(slots, np.int64), layout.row_bytes)
+            numbers = self._slot_numbers(op)
+            rows = slot_rows(op.tag, op.group, numbers, self.layout(op.group).row_bytes)
             self._last_payload = op, rows
         return rows
 
+    def values(self, op: WriteValues) -> tuple[Bytes, ...]:
+        """What a write of values is given, not to be changed.
+
+        Returns:
+            Per layer set [slot, layer, head, bytes]: keys, then values, in the op's value type; pad
+            rows included.
+        """
+        from kvexact.refmodel.content import slot_values
+
+        last, found = self._last_values
+        if last is not op:
+            numbers = self._slot_numbers(op)
+            sets = self.plan.geometry.groups[op.group].layer_sets
+            found = tuple(
+                slot_values(
+                    *(op.tag, op.group, number, numbers),
+                    (layers.layers, layers.kv_heads, layers.head_size_k, layers.head_size_v),
+                    *(op.value_type, op.style),
+                ).reshape(-1, *shape)
+                for number, (layers, shape) in enumerate(
+                    zip(sets, self._value_shapes(op.group, op.value_type), strict=True)
+                )
+            )
+            self._last_values = op, found
+        return found
+
+    def encoded(self, op: WriteValues) -> Bytes:
+        """Rows [slot, row byte] that a write of values makes; their pad bytes are not stored."""
+        from kvexact.refmodel.codecs import encode
+
+        sets = self.plan.geometry.groups[op.group].layer_sets
+        parts = [
+            encode(layers, op.value_type, values).reshape(len(op.slots), -1)
+            for layers, values in zip(sets, self.values(op), strict=True)
+        ]
+        return np.concatenate(parts, axis=1)
+
     def split_rows(self, op: WriteTokens | Read, rows: Bytes) -> tuple[Bytes, ...]:
         """A copy of rows per layer set, [slot, layer, head, cell byte]."""
-        split, start = [], 0
-        for shape in self.layout(op.group).shapes:
-            end = start + shape[0] * shape[1] * shape[2]
-            split.append(rows[:, start:end].copy().reshape(-1, *shape))
-            start = end
-        return tuple(split)
+        return _split(rows, self.layout(op.group).shapes)
+
+    def split_values(self, op: ReadValues, rows: Bytes) -> tuple[Bytes, ...]:
+        """A copy of rows of fp32 values per layer set, [slot, layer, head, bytes]."""
+        return _split(rows, self._value_shapes(op.group, "fp32"))
+
+    def _value_shapes(self, group: int, value_type: str) -> tuple[Shape, ...]:
+        """Per layer set (layers, heads, bytes of key and value)."""
+        size = _VALUE_BYTES[value_type]
+        return tuple(
+            (s.layers, s.kv_heads, (s.head_size_k + s.head_size_v) * size)
+            for s in self.plan.geometry.groups[group].layer_sets
+        )
+
+    def _slot_numbers(self, op: WriteTokens | WriteValues) -> npt.NDArray[np.int64]:
+        """Numbers of an op's slots in the group's pool; -1 for a pad row."""
+        size = self.slots(op.group)
+        numbers = [
+            -1 if slot is None else block_id(slot.block) * size + slot.token for slot in op.slots
+        ]
+        return np.array(numbers, np.int64)
 
     def apply(self, op: Op) -> Effect:
         """Do a legal op whose blocks are ids."""
@@ -135,6 +192,8 @@ class Cache:
             case Allocate(group=group, blocks=blocks):
                 for block in blocks:
                     self.ownership.owners[block] = group
+                if op.zero:
+                    return self._zero(group, blocks)
                 self.written[group][list(blocks)] = False
                 return Effect(bool(blocks))
             case Free(blocks=blocks):
@@ -143,20 +202,20 @@ class Cache:
                 return Effect(bool(blocks))
             case WriteTokens():
                 return self._write(op)
+            case WriteValues():
+                return self._write_values(op)
             case Zero(group=group, blocks=blocks):
-                ids = np.array(blocks, np.intp)
-                self.written[group][ids] = False
-                places = self._in_words[group].of_blocks(ids)
-                zeros = np.zeros(places.shape, f"u{self._words[group]}")
-                return self._store("pool", group, places, zeros)
+                return self._zero(group, blocks)
             case CopyBlocks():
                 return self._copy(op)
             case Offload(jobs=jobs):
                 return self._offload(jobs)
             case Restore(jobs=jobs):
                 return self._restore(jobs)
-            case Read(group=group, slots=slots):
-                return self._read(group, slots)
+            case Read():
+                return self._read(op)
+            case ReadValues():
+                return self._read_values(op)
             case Evict(host_slots=host_slots):
                 for slot in host_slots:
                     self.ownership.holders[slot] = None
@@ -186,17 +245,50 @@ class Cache:
         words = rows[kept].view(f"u{self._words[op.group]}")
         return self._store("pool", op.group, places, words)
 
-    def _read(self, group: int, slots: tuple[Slot | None, ...]) -> Effect:
-        layout = self.layout(group)
-        kept, blocks, tokens = _slot_arrays(slots)
-        rows = np.zeros((len(slots), layout.row_bytes), np.uint8)
-        places = self._in_words[group].of_slots(blocks, tokens)
-        rows[kept] = self._load("pool", group, places).view(np.uint8)
+    def _write_values(self, op: WriteValues) -> Effect:
+        rows = self.encoded(op)
+        kept, blocks, tokens = _slot_arrays(op.slots)
+        self.written[op.group][blocks, tokens] = True
+        layout = self._in_words[op.group]
+        places = layout.of_slots(blocks, tokens)[:, layout.data]
+        words = rows[kept].view(f"u{self._words[op.group]}")[:, layout.data]
+        return self._store("pool", op.group, places, words)
+
+    def _zero(self, group: int, blocks: tuple[Block, ...]) -> Effect:
+        ids = np.array(blocks, np.intp)
+        self.written[group][ids] = False
+        places = self._in_words[group].of_blocks(ids)
+        zeros = np.zeros(places.shape, f"u{self._words[group]}")
+        return self._store("pool", group, places, zeros)
+
+    def _read(self, op: Read | ReadValues) -> Effect:
+        layout = self.layout(op.group)
+        kept, blocks, tokens = _slot_arrays(op.slots)
+        rows = np.zeros((len(op.slots), layout.row_bytes), np.uint8)
+        places = self._in_words[op.group].of_slots(blocks, tokens)
+        rows[kept] = self._load("pool", op.group, places).view(np.uint8)
         return Effect(bool(kept), len(kept) * layout.row_bytes, rows=rows)
+
+    def _read_values(self, op: ReadValues) -> Effect:
+        from kvexact.refmodel.codecs import decode
+
+        effect = self._read(op)
+        assert effect.rows is not None
+        sets = self.plan.geometry.groups[op.group].layer_sets
+        cells = _split(effect.rows, self.layout(op.group).shapes)
+        effect.rows = np.concatenate(
+            [
+                decode(layers, of_set).reshape(len(op.slots), -1)
+                for layers, of_set in zip(sets, cells, strict=True)
+            ],
+            axis=1,
+        )
+        effect.rows[[i for i, slot in enumerate(op.slots) if slot is None]] = 0
+        return effect
 
     def _copy(self, op: CopyBlocks) -> Effect:
         layout, written = self._in_words[op.group], self.written[op.group]
-        count = layout.block_size if op.tokens is None else op.tokens
+        count = layout.slots if op.tokens is None else op.tokens
         effect = _NOTHING
         for source, target in op.pairs:
             here, there = block_id(source), block_id(target)
@@ -242,6 +334,16 @@ class Cache:
             in_host = layout.host[parts] + slots[:, None] * row_words
             found.append((job, blocks, layout.of_blocks(blocks), in_host))
         return found
+
+
+def _split(rows: Bytes, shapes: tuple[Shape, ...]) -> tuple[Bytes, ...]:
+    """A copy of rows per layer set, each of whose rows has one of these shapes."""
+    split, start = [], 0
+    for shape in shapes:
+        end = start + shape[0] * shape[1] * shape[2]
+        split.append(rows[:, start:end].copy().reshape(-1, *shape))
+        start = end
+    return tuple(split)
 
 
 def _slot_arrays(slots: tuple[Slot | None, ...]) -> tuple[list[int], Addresses, Addresses]:

@@ -1,7 +1,7 @@
 """From a wrong byte to its owner, its last writer, and where the bytes found there came from."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -9,9 +9,11 @@ import numpy as np
 from kvexact.refmodel.address import Addresses
 from kvexact.refmodel.cache import Cache, Effect, Words
 from kvexact.refmodel.content import Bytes, poison
-from kvexact.refmodel.locate import Owner, locate, locate_in_page
-from kvexact.refmodel.ops import Op, WriteTokens, block_id
+from kvexact.refmodel.locate import Owner, content_owner, locate
+from kvexact.refmodel.ops import Op, WriteTokens, WriteValues, block_id
 from kvexact.refmodel.plan import Plan
+
+Write = WriteTokens | WriteValues
 
 #: Fewer equal bytes than this prove nothing about where they came from.
 CLAIM_BYTES = 8
@@ -45,7 +47,7 @@ class Explanation:
         wrong_bytes: how many are wrong.
         place: "content", "padding", "base", "tail", "unowned", or "host".
         owner: whose byte it is; None: nobody's, as ``place`` says.
-        defined: its token slot holds what was written, copied or restored there.
+        defined: its slot holds what was written, copied or restored there.
         last_writer: id of the op that the model says wrote this byte last; None: poison.
         changed_bytes: content bytes that the op had to change.
         want, got: where the expected and the found bytes belong; None: unknown.
@@ -104,7 +106,7 @@ def explain(planned: Plan, ops: Sequence[Op], area: str, want: Bytes, got: Bytes
     writer = int(model.writers[area][first])
     place, owner = locate(model, area, first)
     window = _wrong_run(want, got, model.writers[area], first)
-    writes = [op for op in ops if type(op) is WriteTokens]
+    writes = [op for op in ops if isinstance(op, Write)]
     want_from = _origin(model, writes, want[window])
     got_from = _origin(model, writes, got[window])
     kind = "frame"
@@ -158,14 +160,17 @@ def _kind(before: Bytes, got: Bytes, want_from: Origin | None, got_from: Origin 
     return "stale" if same_place else "foreign"
 
 
-def _origin(model: Cache, writes: Sequence[WriteTokens], window: Bytes) -> Origin | None:
+def _origin(model: Cache, writes: Sequence[Write], window: Bytes) -> Origin | None:
     """Where these bytes belong, if there is exactly one such place."""
     if window.size < CLAIM_BYTES:
         return None
     sought = window.tobytes()
-    found = {
-        (op.tag, origin.owner): origin for op in writes for origin in _in_write(model, op, sought)
-    }
+    found: dict[object, Origin] = {}
+    for op in writes:
+        for origin in _in_write(model, op, sought):
+            found[replace(op, id=0, slots=()), origin.owner] = origin
+            if len(found) > 1:
+                return None
     origins = [*found.values(), *_in_poison(model, sought)]
     return origins[0] if len(origins) == 1 else None
 
@@ -176,22 +181,27 @@ def _in_poison(model: Cache, sought: bytes) -> Iterator[Origin]:
             yield Origin(None, area, position, None)
 
 
-def _in_write(model: Cache, op: WriteTokens, sought: bytes) -> Iterator[Origin]:
-    """Every place in a write's rows that holds these bytes."""
+def _in_write(model: Cache, op: Write, sought: bytes) -> Iterator[Origin]:
+    """Every place that a write fills with these bytes, side by side, and every one in its pads."""
+    rows = model.payload(op) if isinstance(op, WriteTokens) else model.encoded(op)
+    kept = [i for i, slot in enumerate(op.slots) if slot is not None]
+    for pad in set(range(len(op.slots))).difference(kept):
+        for at in _finds(rows[pad].tobytes(), sought):
+            yield Origin(op.id, "pad", at, None)
+
+    named = [slot for slot in op.slots if slot is not None]
+    blocks = np.array([block_id(slot.block) for slot in named], np.intp)
+    tokens = np.array([slot.token for slot in named], np.intp)
     layout = model.layout(op.group)
-    for slot, row in zip(op.slots, model.payload(op), strict=True):
-        if slot is None:
-            for at in _finds(row.tobytes(), sought):
-                yield Origin(op.id, "pad", at, None)
-            continue
-        block = block_id(slot.block)
-        addresses = layout.of_slots(np.array([block], np.intp), np.array([slot.token], np.intp))[0]
-        for at in _finds(row.tobytes(), sought):
-            position = int(addresses[at])
-            for layer_set, placement in enumerate(model.plan.placements[op.group]):
-                located = locate_in_page(placement, (op.group, layer_set, block), position)
-                if located:
-                    yield Origin(op.id, "pool", position, located[1])
+    stored = slice(None) if isinstance(op, WriteTokens) else layout.data
+    places = layout.of_slots(blocks, tokens)[:, stored].reshape(-1)
+    order = np.argsort(places)
+    places = places[order]
+    data = rows[kept][:, stored].reshape(-1)[order]
+    for at in _finds(data.tobytes(), sought):
+        position = int(places[at])
+        if places[at + len(sought) - 1] == position + len(sought) - 1:
+            yield Origin(op.id, "pool", position, content_owner(model, op.group, position))
 
 
 def _finds(data: bytes, sought: bytes) -> Iterator[int]:

@@ -1,54 +1,256 @@
-"""Cell formats: which fields a cell has, their widths, and the units of their addresses."""
+"""Page formats: the fields of a cell, the regions in which they lie, and the slots of a page.
 
-from typing import NamedTuple
+Two tables, in the words of docs/formats.md. A format is a list of regions; in a region the fields
+of a (head, slot) lie side by side or, *per head*, each field is an array over the slots of its
+head. Of a *scattered* field the elements of one head's array are permuted.
+"""
 
-from kvexact.refmodel.spec import LayerSet, Refused
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-#: Bits of one element of key or value data.
-_BITS = {
-    "fp32": 32,
-    "fp16": 16,
-    "bf16": 16,
-    "fp8_e4m3": 8,
-    "int8_per_token_head": 8,
-    "fp8_per_token_head": 8,
-    "int4_per_token_head": 4,
-}
-_SCALED = frozenset({"int8_per_token_head", "fp8_per_token_head", "int4_per_token_head"})
-_SCALE_BYTES = 4
+from kvexact.refmodel.spec import Group, LayerSet, Refused
+
+#: Which place of the linear order, slot x size + element, holds element d of slot t: a function of
+#: d, t, the slots of a kernel block and the field's elements; of ints or of arrays.
+Scatter = Callable[[Any, Any, int, int], Any]
 
 
 class Field(NamedTuple):
     """A named part of a cell.
 
     Attributes:
-        half: "k" or "v": the half of a split page in which it lies.
+        region: number of its region, or of its half where the format has halves.
         width_bytes: its bytes in one cell.
         unit_bytes: every address of it must be a multiple of this.
+        scatter: how its elements, of one unit each, are permuted; None: not at all.
     """
 
     name: str
-    half: str
+    region: int
     width_bytes: int
     unit_bytes: int
+    scatter: Scatter | None
+
+
+class Region(NamedTuple):
+    """A part of a kernel block's page.
+
+    Attributes:
+        per_head: True where heads are outermost and each field of a head is an array over slots.
+    """
+
+    fields: tuple[Field, ...]
+    per_head: bool
+
+
+class Part(NamedTuple):
+    """A field of any cell of a format: size x times / per bytes.
+
+    Attributes:
+        size: "k" or "v": the elements of key or value; "one": 1; "odd": the bytes of the fields
+            before it, modulo 2.
+    """
+
+    name: str
+    size: str
+    times: int
+    per: int = 1
+    unit: int = 1
+
+
+class Format(NamedTuple):
+    """What a page stores.
+
+    Attributes:
+        regions: parts of each region, all together in logical order.
+        per_head: numbers of the regions that are arrays per head.
+        halves: the two regions are apart only where pages are split, else they are one.
+    """
+
+    regions: tuple[tuple[Part, ...], ...]
+    per_head: frozenset[int] = frozenset()
+    halves: bool = False
+
+    @property
+    def is_row(self) -> bool:
+        """Whether a cell is one piece in a page that is not split."""
+        return (self.halves or len(self.regions) == 1) and not self.per_head
+
+
+def _key(times: int, per: int = 1, unit: int = 1) -> Part:
+    return Part("k", "k", times, per, unit)
+
+
+def _value(times: int, per: int = 1, unit: int = 1) -> Part:
+    return Part("v", "v", times, per, unit)
+
+
+def _fixed(name: str, count: int, unit: int = 1) -> Part:
+    return Part(name, "one", count, 1, unit)
+
+
+def _halves(key: tuple[Part, ...], value: tuple[Part, ...]) -> Format:
+    return Format((key, value), halves=True)
+
+
+def _plain(size: int) -> Format:
+    return _halves((_key(size, unit=size),), (_value(size, unit=size),))
+
+
+def _per_token_head(per: int) -> Format:
+    return _halves(
+        (_key(1, per), _fixed("k_scale", 4, 4)), (_value(1, per), _fixed("v_scale", 4, 4))
+    )
+
+
+def _turboquant(*parts: Part) -> Format:
+    return Format(((*parts, *_VALUE_NUMBERS, Part("pad", "odd", 1)),))
+
+
+def _regions(*regions: tuple[Part, ...]) -> Format:
+    return Format(regions)
+
+
+def _scaled_halves(block: int) -> tuple[Part, ...]:
+    """4-bit keys and values, with a byte for each so many elements."""
+    return (
+        _key(1, 2),
+        Part("k_scale", "k", 1, block),
+        _value(1, 2),
+        Part("v_scale", "v", 1, block),
+    )
+
+
+def _state(conv: int, ssm: int) -> Format:
+    return _halves((Part("conv", "k", conv, unit=conv),), (Part("ssm", "v", ssm, unit=ssm),))
+
+
+_KEY_NORM = _fixed("k_norm", 2, 2)
+_VALUE_NUMBERS = (_fixed("v_scale", 2, 2), _fixed("v_zero", 2, 2))
+_BF16 = (_key(2, unit=2), _value(2, unit=2))
+_NVFP4 = _regions(*((part,) for part in _scaled_halves(16)))
+_INDEXER = _regions((_fixed("latent", 128),), (_fixed("scale", 4, 4),))
+
+FORMATS: dict[str, Format] = {
+    "fp32": _plain(4),
+    "fp16": _plain(2),
+    "bf16": _plain(2),
+    "fp8_e4m3": _plain(1),
+    "fp8_e5m2": _plain(1),
+    "fp8_e4m3fnuz": _plain(1),
+    "fp8_e4m3_truncated": _plain(1),
+    "fp8_e5m2_truncated": _plain(1),
+    "int8_per_token_head": _per_token_head(1),
+    "fp8_per_token_head": _per_token_head(1),
+    "fp8_fnuz_per_token_head": _per_token_head(1),
+    "int4_per_token_head": _per_token_head(2),
+    "turboquant_k8v4": _turboquant(_key(1), _value(1, 2)),
+    "turboquant_4bit_nc": _turboquant(_key(1, 2), _KEY_NORM, _value(1, 2)),
+    "turboquant_k3v4_nc": _turboquant(_key(3, 8), _KEY_NORM, _value(1, 2)),
+    "turboquant_3bit_nc": _turboquant(_key(3, 8), _KEY_NORM, _value(3, 8)),
+    "turboquant_k8v4_planes": Format(
+        ((_key(1), _value(1, 2)), _VALUE_NUMBERS), per_head=frozenset({1})
+    ),
+    "ultraquant_4bit": _regions(_scaled_halves(32)),
+    "nvfp4": _NVFP4,
+    "nvfp4_swizzled": _NVFP4,
+    "nvfp4_per_head": Format((_scaled_halves(16),), per_head=frozenset({0})),
+    "fp8_ds_mla": _regions((_fixed("latent", 512), _fixed("scale", 16, 4), _fixed("rope", 128, 2))),
+    "nvfp4_ds_mla": _regions((_fixed("latent", 256), _fixed("rope", 64), _fixed("scale", 32))),
+    "deepseek_v4": _regions((_fixed("latent", 448), _fixed("rope", 128, 2)), (_fixed("scale", 8),)),
+    "deepseek_v41_mxfp8": _regions((_fixed("latent", 512),), (_fixed("scale", 16),)),
+    "deepseek_v41_nvfp4": _regions((_fixed("latent", 256),), (_fixed("scale", 32),)),
+    "indexer_fp8": _INDEXER,
+    "indexer_fp8_ue8m0": _INDEXER,
+    "state_bf16_fp32": _state(2, 4),
+    "state_bf16": _state(2, 2),
+    "state_fp32": _state(4, 4),
+    "bf16_cpu_vec": Format((_BF16,), per_head=frozenset({0})),
+    "bf16_cpu_amx": Format((_BF16,), per_head=frozenset({0})),
+    "bf16_rocm": Format((_BF16[:1], _BF16[1:]), per_head=frozenset({0, 1})),
+    "bf16_aiter": Format((_BF16[:1], _BF16[1:]), per_head=frozenset({0, 1})),
+}
+
+SCATTERED: dict[tuple[str, str], Scatter] = {
+    ("nvfp4_swizzled", "v_scale"): lambda s, t, _n, size: (
+        (t // 4 * 4 + s // (size // 4)) * size + s % (size // 4) * 4 + t % 4
+    ),
+    ("bf16_cpu_vec", "k"): lambda d, t, n, _size: d * n + t,
+    ("bf16_cpu_amx", "k"): lambda d, t, _n, size: (
+        (t // 16 * 16 * (size // 2) + d // 2 * 16 + t % 16) * 2 + d % 2
+    ),
+    ("bf16_cpu_amx", "v"): lambda d, t, n, _size: (
+        d // 16 * n * 16 + t // 2 * 32 + d % 16 * 2 + t % 2
+    ),
+    ("bf16_rocm", "k"): lambda d, t, n, _size: d // 8 * n * 8 + t * 8 + d % 8,
+    ("bf16_rocm", "v"): lambda d, t, n, _size: d * n + t,
+    ("bf16_aiter", "k"): lambda d, t, n, _size: d // 8 * n * 8 + t * 8 + d % 8,
+    ("bf16_aiter", "v"): lambda d, t, _n, size: t // 8 * size * 8 + d * 8 + t % 8,
+}
+
+_RAW_ONLY = frozenset({"turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc"})
+
+
+def takes_values(page_format: str) -> bool:
+    """Whether real keys and values can be encoded to this format and decoded from it."""
+    return page_format not in _RAW_ONLY
+
+
+def is_state(page_format: str) -> bool:
+    """Whether a page is one state."""
+    return page_format.startswith("state_")
+
+
+def slots(group: Group, layers: LayerSet) -> int:
+    """Slots of a block."""
+    return 1 if is_state(layers.page_format) else group.block_size // group.tokens_per_state
+
+
+def kernel_slots(group: Group, layers: LayerSet) -> int:
+    """Slots of a kernel block."""
+    return 1 if is_state(layers.page_format) else group.kernel_block_size // group.tokens_per_state
+
+
+def regions(layers: LayerSet, *, split: bool) -> tuple[Region, ...]:
+    """The regions of a page, which is split into halves or not; a region may have no fields.
+
+    Raises:
+        Refused: reason "cell", where a field does not fill whole bytes.
+    """
+    found = FORMATS[layers.page_format]
+    fields = cell_fields(layers)
+    if found.halves and not split:
+        return (Region(fields, per_head=False),)
+    return tuple(
+        Region(tuple(field for field in fields if field.region == number), number in found.per_head)
+        for number in range(len(found.regions))
+    )
 
 
 def cell_fields(layers: LayerSet) -> tuple[Field, ...]:
     """The fields of one cell in logical order; those without bytes are left out.
 
     Raises:
-        Refused: reason "cell", where a head's data does not fill whole bytes.
+        Refused: reason "cell", where a field does not fill whole bytes.
     """
-    bits = _BITS[layers.page_format]
-    fields = []
-    for half, head_size in (("k", layers.head_size_k), ("v", layers.head_size_v)):
-        if head_size * bits % 8:
-            raise Refused(
-                "cell",
-                f"head size {head_size} of {layers.page_format} takes {head_size * bits} bits, "
-                f"which are no whole bytes; use an even head size",
-            )
-        fields.append(Field(half, half, head_size * bits // 8, max(bits // 8, 1)))
-        if layers.page_format in _SCALED:
-            fields.append(Field(f"{half}_scale", half, _SCALE_BYTES, _SCALE_BYTES))
+    name = layers.page_format
+    fields: list[Field] = []
+    for number, parts in enumerate(FORMATS[name].regions):
+        for part in parts:
+            width = _width(layers, part, sum(field.width_bytes for field in fields))
+            scatter = SCATTERED.get((name, part.name))
+            fields.append(Field(part.name, number, width, part.unit, scatter))
     return tuple(field for field in fields if field.width_bytes)
+
+
+def _width(layers: LayerSet, part: Part, before: int) -> int:
+    sizes = {"k": layers.head_size_k, "v": layers.head_size_v, "one": 1, "odd": before % 2}
+    size = sizes[part.size]
+    if size * part.times % part.per:
+        raise Refused(
+            "cell",
+            f"{part.name} of {layers.page_format} with a head size of {size} takes "
+            f"{size * part.times}/{part.per} bytes, which are no whole bytes; "
+            f"use a multiple of {part.per}",
+        )
+    return size * part.times // part.per

@@ -6,12 +6,14 @@ import numpy as np
 
 from kvexact.refmodel.address import Addresses
 from kvexact.refmodel.ops import (
+    Allocate,
     Block,
     CopyBlocks,
     Offload,
     Op,
     Restore,
     WriteTokens,
+    WriteValues,
     Zero,
     block_id,
 )
@@ -23,9 +25,9 @@ _NONE: Addresses = np.empty(0, np.intp)
 def page_padding(planned: Plan, op: Op) -> Addresses:
     """Addresses in the pool of the padding of every page that a legal op writes."""
     match op:
-        case Zero(group=group, blocks=blocks):
+        case Zero(group=group, blocks=blocks) | Allocate(group=group, blocks=blocks, zero=True):
             touched = [(group, block) for block in blocks]
-        case WriteTokens(group=group, slots=slots):
+        case WriteTokens(group=group, slots=slots) | WriteValues(group=group, slots=slots):
             touched = [(group, slot.block) for slot in slots if slot is not None]
         case CopyBlocks(group=group, pairs=pairs, tokens=tokens) if tokens != 0:
             touched = [(group, pair.target) for pair in pairs]
@@ -56,8 +58,7 @@ def host_padding(planned: Plan, op: Op) -> Addresses:
 
 def _block_padding(planned: Plan, group: int, block: Block) -> Iterator[Addresses]:
     for placement in planned.placements[group]:
-        first = placement.places[0]
         padding = np.arange(placement.content_bytes, placement.page_bytes, dtype=np.intp)
-        layers = np.arange(placement.extents["L"], dtype=np.intp) * first.strides["L"]
-        start = first.offset + block_id(block) * first.strides["B"]
+        layers = np.arange(placement.extents["L"], dtype=np.intp) * placement.grid["L"]
+        start = placement.start + block_id(block) * placement.grid["B"]
         yield np.add.outer(layers, padding).reshape(-1) + start

@@ -1,6 +1,8 @@
-"""From a byte of the pool or the host tier to its owner: layer, block, head, token, field."""
+"""From a byte of the pool or the host tier to its owner: layer, block, head, slot, field."""
 
 from typing import NamedTuple
+
+import numpy as np
 
 from kvexact.refmodel.address import Placement
 from kvexact.refmodel.cache import Cache
@@ -9,8 +11,9 @@ from kvexact.refmodel.cache import Cache
 class Owner(NamedTuple):
     """Whose byte this is.
 
-    ``field`` is "padding" where only a layer and a block are known; in the host tier it is "page",
-    with the part of the chunk as ``block`` and the byte of the page's image as ``element``.
+    ``token`` is a slot of the block. ``field`` is "padding" where only a layer and a block are
+    known; in the host tier it is "page", with the part of the chunk as ``block`` and the byte of
+    the page's image as ``element``.
     """
 
     group: int
@@ -33,56 +36,58 @@ def locate(model: Cache, area: str, position: int) -> tuple[str, Owner | None]:
         return "base", None
     if position >= base + planned.logical_bytes:
         return "tail", None
-    for group, placements in enumerate(planned.placements):
-        for s, placement in enumerate(placements):
-            for block, owner_group in enumerate(model.ownership.owners):
-                if owner_group == group:
-                    found = locate_in_page(placement, (group, s, block), position)
-                    if found:
-                        return found
+    for group in range(len(planned.placements)):
+        for owner in (
+            content_owner(model, group, position),
+            _padding_owner(model, group, position),
+        ):
+            if owner and model.ownership.owners[owner.block] == group:
+                return ("padding" if owner.field == "padding" else "content"), owner
     return "unowned", None
 
 
-def locate_in_page(
-    placement: Placement, where: tuple[int, int, int], position: int
-) -> tuple[str, Owner] | None:
-    """The owner of a pool byte, if it lies in a page of this (group, layer set, block)."""
-    group, layer_set, block = where
-    for item in placement.places:
-        start = item.offset + block * item.strides["B"]
-        index = _unravel(placement, item.strides, position - start, item.field.width_bytes)
-        if index:
-            layer, part, head, slot, byte = index
-            token = part * placement.extents["N"] + slot
-            element = byte // item.field.unit_bytes
-            owner = Owner(group, layer_set, layer, block, head, token, item.field.name, element)
-            return "content", owner
-    first = placement.places[0]
-    for layer in range(placement.extents["L"]):
-        page = first.offset + block * first.strides["B"] + layer * first.strides["L"]
-        if page + placement.content_bytes <= position < page + placement.page_bytes:
-            return "padding", Owner(group, layer_set, layer, block, 0, 0, "padding", 0)
+def content_owner(model: Cache, group: int, position: int) -> Owner | None:
+    """Whose content a pool byte is for this group, whether or not it owns the block."""
+    layout = model.layout(group)
+    blocks, rest = np.divmod(position - layout.cells, layout.cell_strides)
+    here = (rest == 0) & (blocks >= 0) & (blocks < model.plan.geometry.blocks)
+    for slot, column in np.argwhere(here).tolist():
+        layer_set, layer, head, byte = _spot_of_row(layout.shapes, column)
+        field, element = _field_of(model.plan.placements[group][layer_set], byte)
+        block = int(blocks[slot, column])
+        return Owner(group, layer_set, layer, block, head, slot, field, element)
     return None
 
 
-def _unravel(
-    placement: Placement, strides: dict[str, int], distance: int, width: int
-) -> tuple[int, int, int, int, int] | None:
-    """(layer, part, head, slot, byte) at this distance from a field's first byte, if it is there.
+def _spot_of_row(shapes: tuple[tuple[int, int, int], ...], column: int) -> tuple[int, ...]:
+    """(layer set, layer, head, cell byte) of a byte of a row."""
+    for layer_set, (layers, heads, cell) in enumerate(shapes):
+        if column < layers * heads * cell:
+            layer, rest = divmod(column, heads * cell)
+            return layer_set, layer, *divmod(rest, cell)
+        column -= layers * heads * cell
+    raise IndexError(column)
 
-    Strides nest: from the largest to the smallest, each takes what it can.
-    """
-    if distance < 0:
-        return None
-    index = dict.fromkeys("LPHN", 0)
-    for axis in sorted(index, key=strides.__getitem__, reverse=True):
-        extent = placement.extents[axis]
-        if extent > 1:
-            index[axis] = min(distance // strides[axis], extent - 1)
-            distance -= index[axis] * strides[axis]
-    if distance >= width:
-        return None
-    return index["L"], index["P"], index["H"], index["N"], distance
+
+def _field_of(placement: Placement, byte: int) -> tuple[str, int]:
+    """The field of a byte of a cell, and which of its units."""
+    for item in placement.places:
+        if byte < item.field.width_bytes:
+            return item.field.name, byte // item.field.unit_bytes
+        byte -= item.field.width_bytes
+    raise IndexError(byte)
+
+
+def _padding_owner(model: Cache, group: int, position: int) -> Owner | None:
+    """Whose page's padding a pool byte is for this group, whether or not it owns the block."""
+    blocks = range(model.plan.geometry.blocks)
+    for layer_set, placement in enumerate(model.plan.placements[group]):
+        for layer in range(placement.extents["L"]):
+            first = placement.start + layer * placement.grid["L"]
+            block, byte = divmod(position - first, placement.grid["B"])
+            if block in blocks and placement.content_bytes <= byte < placement.page_bytes:
+                return Owner(group, layer_set, layer, block, 0, 0, "padding", 0)
+    return None
 
 
 def _locate_in_row(model: Cache, position: int) -> Owner | None:

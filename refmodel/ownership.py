@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kvexact.refmodel.formats import slots as slots_of
+from kvexact.refmodel.formats import takes_values
 from kvexact.refmodel.ops import (
     Allocate,
     Block,
@@ -13,9 +15,11 @@ from kvexact.refmodel.ops import (
     Offload,
     Op,
     Read,
+    ReadValues,
     Reset,
     Restore,
     WriteTokens,
+    WriteValues,
     Zero,
     block_id,
 )
@@ -37,10 +41,15 @@ class Ownership:
     owners: list[int | None] = field(init=False)
     holders: list[int | None] = field(init=False)
     parts: list[set[int]] = field(init=False)
-    _block_sizes: list[int] = field(init=False)
+    _slots: list[int] = field(init=False)
+    _take_values: list[bool] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._block_sizes = [group.block_size for group in self.geometry.groups]
+        groups = self.geometry.groups
+        self._slots = [slots_of(group, group.layer_sets[0]) for group in groups]
+        self._take_values = [
+            all(takes_values(layers.page_format) for layers in group.layer_sets) for group in groups
+        ]
         self.clear()
 
     def clear(self) -> None:
@@ -52,17 +61,8 @@ class Ownership:
     def refusal(self, op: Op) -> str | None:
         """The first reason of `OP_REASONS` for which this op, blocks bound to ids, is illegal."""
         match op:
-            case WriteTokens(group=group, slots=slots) | Read(group=group, slots=slots):
-                named = [slot for slot in slots if slot is not None]
-                blocks = [slot.block for slot in named]
-                if not (
-                    self._are_blocks(group, blocks)
-                    and _within([slot.token for slot in named], self._block_sizes[group])
-                ):
-                    return "range"
-                if type(op) is WriteTokens and _repeats(named):
-                    return "duplicate"
-                return self._unless_owned(group, blocks)
+            case WriteTokens() | WriteValues() | Read() | ReadValues():
+                return self._slots_refusal(op)
             case Offload(jobs=jobs):
                 return self._transfer_refusal(jobs, to_host=True)
             case Restore(jobs=jobs):
@@ -80,14 +80,11 @@ class Ownership:
                     return "duplicate"
                 return self._unless_owned(group, blocks)
             case CopyBlocks(group=group, pairs=pairs, tokens=count):
-                blocks = [block for pair in pairs for block in pair]
+                both = [block for pair in pairs for block in pair]
                 counted = () if count is None else (count,)
-                if not (
-                    self._are_blocks(group, blocks)
-                    and _within(counted, self._block_sizes[group] + 1)
-                ):
+                if not (self._are_blocks(group, both) and _within(counted, self._slots[group] + 1)):
                     return "range"
-                return self._unless_owned(group, blocks)
+                return self._unless_owned(group, both)
             case Evict(host_slots=host_slots):
                 if not _within(host_slots, len(self.holders)):
                     return "range"
@@ -97,9 +94,23 @@ class Ownership:
         assert type(op) is Reset
         return None
 
+    def _slots_refusal(self, op: WriteTokens | WriteValues | Read | ReadValues) -> str | None:
+        named = [slot for slot in op.slots if slot is not None]
+        blocks = [slot.block for slot in named]
+        if not (
+            self._are_blocks(op.group, blocks)
+            and _within([slot.token for slot in named], self._slots[op.group])
+        ):
+            return "range"
+        if isinstance(op, WriteValues | ReadValues) and not self._take_values[op.group]:
+            return "format"
+        if isinstance(op, WriteTokens | WriteValues) and _repeats(named):
+            return "duplicate"
+        return self._unless_owned(op.group, blocks)
+
     def _are_blocks(self, group: int, blocks: Sequence[Block]) -> bool:
         """Whether these are a group and ids of blocks."""
-        if not 0 <= group < len(self._block_sizes):
+        if not 0 <= group < len(self._slots):
             return False
         ids = [block for block in blocks if type(block) is int]
         return len(ids) == len(blocks) and _within(ids, len(self.owners))
@@ -121,7 +132,7 @@ class Ownership:
                 slots.append(slot)
                 parts.append(part)
         if not (
-            _within([job.group for job in jobs], len(self._block_sizes))
+            _within([job.group for job in jobs], len(self._slots))
             and self._are_blocks(0, blocks)
             and _within(slots, len(self.holders))
             and _within(parts, self.geometry.host.chunk_blocks)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from itertools import combinations, repeat
 
 from kvexact.refmodel.address import Placement, content_bytes, page_bytes, place
-from kvexact.refmodel.formats import cell_fields
+from kvexact.refmodel.demands import check_cell, check_layout, heads_outside
+from kvexact.refmodel.formats import is_state, slots
 from kvexact.refmodel.spec import Geometry, Group, LayerSet, Refused
 
 
@@ -15,6 +16,7 @@ class Plan:
 
     Attributes:
         placements: per group, per layer set.
+        bytes_per_block: of the pool for every block, side buffers included.
         row_bytes: bytes of one row of the host tier.
         host_slots: rows of the host tier.
     """
@@ -36,21 +38,22 @@ def plan(geometry: Geometry) -> Plan:
     """
     members = [(group, layers) for group in geometry.groups for layers in group.layer_sets]
     for _, layers in members:
-        cell_fields(layers)
+        check_cell(layers)
+    for group, layers in members:
+        check_layout(geometry, group, layers)
     for group, layers in members:
         _check_page(group, layers)
     for group, layers in members:
         _check_padding(geometry.order, group, layers)
-    _check_overlay(geometry)
+    for side in (False, True):
+        _check_overlay(geometry, side=side)
     for group in geometry.groups:
         _check_kernel_block(group)
 
-    bytes_per_block = max(
-        sum(layers.layers * page_bytes(group, layers) for layers in group.layer_sets)
-        for group in geometry.groups
-    )
+    main, side_buffers = (_bytes_per_block(geometry, side=side) for side in (False, True))
+    bytes_per_block = main + side_buffers
     placements = tuple(
-        tuple(_place_group(geometry, group, bytes_per_block)) for group in geometry.groups
+        tuple(_place_group(geometry, group, main, side_buffers)) for group in geometry.groups
     )
     everywhere = [placement for of_group in placements for placement in of_group]
     for placement in everywhere:
@@ -73,18 +76,23 @@ def round_up(value: int, multiple: int) -> int:
 
 def _check_page(group: Group, layers: LayerSet) -> None:
     content, page = content_bytes(group, layers), page_bytes(group, layers)
+    if not content:
+        raise Refused(
+            "page",
+            f"a block of {group.block_size} tokens has no slot, for {group.tokens_per_state} "
+            f"tokens share one; use a block of at least {group.tokens_per_state} tokens",
+        )
     if page < content:
         raise Refused(
             "page",
-            f"a page of {page} bytes does not hold {layers.kv_heads} heads x {group.block_size} "
-            f"tokens, {content} bytes; make page_bytes at least {content}",
+            f"a page of {page} bytes does not hold {layers.kv_heads} heads x "
+            f"{slots(group, layers)} slots, {content} bytes; make page_bytes at least {content}",
         )
 
 
 def _check_padding(order: str, group: Group, layers: LayerSet) -> None:
     padding = page_bytes(group, layers) - content_bytes(group, layers)
-    heads_outside = order.index("H") < max(order.index("L"), order.index("B"))
-    if padding and layers.kv_heads > 1 and heads_outside:
+    if padding and layers.kv_heads > 1 and heads_outside(order):
         raise Refused(
             "padding",
             f"{order} with {layers.kv_heads} heads spreads a page, so {padding} bytes of padding "
@@ -92,7 +100,7 @@ def _check_padding(order: str, group: Group, layers: LayerSet) -> None:
         )
 
 
-def _check_overlay(geometry: Geometry) -> None:
+def _check_overlay(geometry: Geometry, *, side: bool) -> None:
     """In an order that starts with L, groups must agree about where block b lies.
 
     Runs of a group follow each other, each of them all blocks' bytes side by side. Where two
@@ -102,7 +110,8 @@ def _check_overlay(geometry: Geometry) -> None:
     if geometry.order[0] != "L" or geometry.blocks == 1:
         return
     for one, other in combinations(geometry.groups, 2):
-        for here, there in zip(_runs(geometry, one), _runs(geometry, other), strict=False):
+        lists = (_runs(geometry, group, side=side) for group in (one, other))
+        for here, there in zip(*lists, strict=False):
             if here != there:
                 raise Refused(
                     "overlay",
@@ -112,34 +121,68 @@ def _check_overlay(geometry: Geometry) -> None:
                 )
 
 
-def _runs(geometry: Geometry, group: Group) -> Iterator[int]:
-    """Bytes that one block has in each run of a group, in order."""
+def _runs(geometry: Geometry, group: Group, *, side: bool) -> Iterator[int]:
+    """Bytes that one block has in each run of a group, in order: of side buffers, or of others."""
     for layers in group.layer_sets:
-        page = page_bytes(group, layers)
-        heads = layers.kv_heads if geometry.order == "LHBNC" else 1
-        yield from repeat(page // heads, layers.layers * heads)
+        if layers.side == side:
+            page = page_bytes(group, layers)
+            heads = layers.kv_heads if geometry.order == "LHBNC" else 1
+            yield from repeat(page // heads, layers.layers * heads)
 
 
 def _check_kernel_block(group: Group) -> None:
-    if group.block_size % group.kernel_block_size:
+    kernel = group.kernel_block_size
+    if group.block_size % kernel:
         raise Refused(
             "kernel_split",
-            f"a kernel block of {group.kernel_block_size} tokens does not divide a block of "
-            f"{group.block_size}; use a divisor",
+            f"a kernel block of {kernel} tokens does not divide a block of {group.block_size}; "
+            f"use a divisor",
+        )
+    if kernel == group.block_size:
+        return
+    if is_state(group.layer_sets[0].page_format):
+        raise Refused(
+            "kernel_split",
+            f"a block of {group.block_size} tokens holds one state, which kernel blocks of "
+            f"{kernel} tokens would cut; use a kernel block of the whole block",
+        )
+    if kernel % group.tokens_per_state:
+        raise Refused(
+            "kernel_split",
+            f"{group.tokens_per_state} tokens share a slot, which a kernel block of {kernel} "
+            f"tokens cuts; use a multiple of {group.tokens_per_state}",
         )
 
 
-def _place_group(geometry: Geometry, group: Group, bytes_per_block: int) -> Iterator[Placement]:
-    start = geometry.base_offset_bytes
+def _bytes_per_block(geometry: Geometry, *, side: bool) -> int:
+    """Bytes of every block for the largest group: of side buffers, or of other layer sets."""
+    return max(
+        sum(
+            layers.layers * page_bytes(group, layers)
+            for layers in group.layer_sets
+            if layers.side == side
+        )
+        for group in geometry.groups
+    )
+
+
+def _place_group(
+    geometry: Geometry, group: Group, main: int, side_buffers: int
+) -> Iterator[Placement]:
+    """Each layer set behind those before it; side buffers behind all blocks, on their own."""
+    bytes_per_block = {False: main, True: side_buffers}
+    base = geometry.base_offset_bytes
+    starts = {False: base, True: base + geometry.blocks * main}
     for layers in group.layer_sets:
-        yield place(geometry, group, layers, start, bytes_per_block)
+        side = layers.side
+        yield place(geometry, group, layers, starts[side], bytes_per_block[side])
         blocks_inside = geometry.blocks if geometry.order[0] == "L" else 1
-        start += layers.layers * blocks_inside * page_bytes(group, layers)
+        starts[side] += layers.layers * blocks_inside * page_bytes(group, layers)
 
 
 def _check_kernel_stride(order: str, placement: Placement) -> None:
     """Kernel blocks need one stride, so blocks must lie side by side, without a gap."""
-    size, block_stride = placement.extents, placement.places[0].strides["B"]
+    size, block_stride = placement.extents, placement.grid["B"]
     planes = size["H"] if order == "LHBNC" else 1
     dense = placement.content_bytes // planes
     if size["P"] > 1 and block_stride != dense:
@@ -154,7 +197,8 @@ def _check_kernel_stride(order: str, placement: Placement) -> None:
 def _check_alignment(placement: Placement) -> None:
     for item in placement.places:
         unit = item.field.unit_bytes
-        steps = [item.strides[axis] for axis, extent in placement.extents.items() if extent > 1]
+        strides = item.strides | {"N": item.slot_stride(placement.extents["N"])}
+        steps = [strides[axis] for axis, extent in placement.extents.items() if extent > 1]
         for distance in (item.offset, *steps):
             if distance % unit:
                 raise Refused(
