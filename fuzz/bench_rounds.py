@@ -9,7 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from kvexact.fuzz.campaign import STEPS
 from kvexact.fuzz.choose import Chooser, Prng
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.families import FAMILIES, Family
+from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.family import Family
 from kvexact.fuzz.machine import run_item
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.seeds import derive

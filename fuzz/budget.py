@@ -1,9 +1,11 @@
 """Fits a drawn geometry into a byte budget, after one of its dimensions may have been raised."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from kvexact.fuzz.choose import Chooser, chance, pick
-from kvexact.fuzz.dimensions import VALUES, Draft, build
+from kvexact.fuzz.demands import fitted, fitted_group, slot_tokens
+from kvexact.fuzz.dimensions import VALUES, Draft, GroupDraft, build
 from kvexact.fuzz.sizes import block_bytes
 from kvexact.refmodel.spec import Geometry
 
@@ -14,17 +16,33 @@ LARGE_BUDGET_BYTES = 4 * 1024 * 1024
 _LARGE_PERCENT = 2
 
 
-def fit(chooser: Chooser, draft: Draft, budget_bytes: int = BUDGET_BYTES) -> Geometry:
-    """At times raise one dimension to any value of its list; then fit the byte budget."""
+def _as_it_is(draft: Draft) -> Draft:
+    return draft
+
+
+def fit(
+    chooser: Chooser,
+    draft: Draft,
+    budget_bytes: int = BUDGET_BYTES,
+    finish: Callable[[Draft], Draft] = _as_it_is,
+) -> Geometry:
+    """At times raise one dimension to any value of its list; then fit the byte budget.
+
+    Sizes stay what their formats take.
+
+    Args:
+        finish: what depends on sizes, such as padding up to a common page.
+    """
     if chance(chooser, 20):
         draft = _raise_one(chooser, draft)
     if chance(chooser, _LARGE_PERCENT):
         budget_bytes = LARGE_BUDGET_BYTES
-    geometry = build(draft)
-    while _storage_bytes(draft, geometry) > budget_bytes:
-        draft = _shrink(draft)
-        geometry = build(draft)
-    return geometry
+    while True:
+        geometry = build(finish(draft))
+        smaller = _shrink(draft)
+        if _storage_bytes(draft, geometry) <= budget_bytes or smaller == draft:
+            return geometry
+        draft = smaller
 
 
 def _raise_one(chooser: Chooser, draft: Draft) -> Draft:
@@ -43,12 +61,12 @@ def _raise_one(chooser: Chooser, draft: Draft) -> Draft:
         layers = replace(layers, head_size_k=size, head_size_v=min(size, layers.head_size_v))
     else:
         layers = replace(layers, **{name: pick(chooser, VALUES[name])})
-    group = replace(group, layer_sets=(layers, *group.layer_sets[1:]))
+    group = fitted_group(replace(group, layer_sets=(layers, *group.layer_sets[1:])))
     return replace(draft, groups=(group, *draft.groups[1:]))
 
 
 def _storage_bytes(draft: Draft, geometry: Geometry) -> int:
-    return (geometry.blocks + draft.host_rows * draft.chunk_blocks) * block_bytes(geometry)
+    return (geometry.blocks + draft.host_rows * draft.chunk_blocks) * block_bytes(geometry.groups)
 
 
 def _shrink(draft: Draft) -> Draft:
@@ -59,9 +77,13 @@ def _shrink(draft: Draft) -> Draft:
         return replace(draft, chunk_blocks=2)
     if draft.host_rows > 2:
         return replace(draft, host_rows=2)
-    groups = []
-    for group in draft.groups:
-        sets = tuple(
+    return replace(draft, groups=tuple(map(_shrink_group, draft.groups)))
+
+
+def _shrink_group(group: GroupDraft) -> GroupDraft:
+    """Layers, heads and sizes halved; once these are least, slots; then kernel blocks."""
+    sets = tuple(
+        fitted(
             replace(
                 layers,
                 layers=max(1, layers.layers // 2),
@@ -69,10 +91,13 @@ def _shrink(draft: Draft) -> Draft:
                 head_size_k=max(4, layers.head_size_k // 2),
                 head_size_v=layers.head_size_v and max(4, layers.head_size_v // 2),
             )
-            for layers in group.layer_sets
         )
-        size = group.kernel_block_size
-        if sets == group.layer_sets:
-            size = max(1, size // 2)
-        groups.append(replace(group, kernel_block_size=size, layer_sets=sets))
-    return replace(draft, groups=tuple(groups))
+        for layers in group.layer_sets
+    )
+    if sets != group.layer_sets:
+        return replace(group, layer_sets=sets)
+    tokens = slot_tokens(group)
+    slots = group.kernel_block_size // tokens
+    if slots > 1:
+        return replace(group, kernel_block_size=slots // 2 * tokens)
+    return replace(group, kernel_parts=max(1, group.kernel_parts // 2))

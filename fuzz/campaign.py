@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from kvexact.fuzz.choose import Chooser, Prng
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.families import Family
+from kvexact.fuzz.family import Family
 from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.run import Run, Wrong
 from kvexact.fuzz.seeds import derive

@@ -22,7 +22,7 @@ _OPS_LEAST = 5000
 _ACTED_LEAST = 20
 
 #: Op kinds that change bytes.
-CHANGING = ("write_tokens", "zero", "copy_blocks", "offload", "restore")
+CHANGING = ("write_tokens", "write_values", "zero", "copy_blocks", "offload", "restore")
 
 
 @dataclass(slots=True)
@@ -115,7 +115,7 @@ def vacuous(
     Args:
         plans_only: the family compares verdicts and facts, no bytes.
         illegal_percent: how often it draws ops to be refused.
-        op_kinds: those that the target has.
+        op_kinds: those that the target has and the family draws.
     """
     total = sum(counts.geometries.values())
     accepted = counts.geometries["accepted"]

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from kvexact.fuzz.sizes import page_content, sum_bytes
-from kvexact.refmodel.address import content_bytes, page_bytes
+from kvexact.fuzz.sizes import chunk_bytes, logical_bytes, page_content
 from kvexact.refmodel.plan import round_up
 from kvexact.refmodel.spec import ORDERS, Geometry, Group, Host, LayerSet
+
+#: Scales outside the cache: none, powers of two that change nothing but the exponent, and others.
+SCALES = (1.0, 0.5, 2.0, 0.0625, 1.7000000476837158, 0.010416666977107525, 448.0)
 
 #: Values of each dimension from real systems and real reports, the simplest first.
 VALUES: dict[str, tuple[Any, ...]] = {
@@ -26,14 +28,20 @@ VALUES: dict[str, tuple[Any, ...]] = {
         *(160, 192, 224, 256, 512),
     ),
     "page_format": (
-        "fp8_e4m3",
-        "bf16",
-        "fp16",
-        "fp32",
-        "int8_per_token_head",
-        "fp8_per_token_head",
-        "int4_per_token_head",
+        *("fp8_e4m3", "bf16", "fp16", "fp32"),
+        *("int8_per_token_head", "fp8_per_token_head", "int4_per_token_head"),
+        *("fp8_e5m2", "fp8_e4m3fnuz", "fp8_e4m3_truncated", "fp8_e5m2_truncated"),
+        *("fp8_fnuz_per_token_head", "turboquant_k8v4", "turboquant_4bit_nc"),
+        *("turboquant_k3v4_nc", "turboquant_3bit_nc", "turboquant_k8v4_planes"),
+        *("ultraquant_4bit", "nvfp4", "nvfp4_per_head", "nvfp4_swizzled"),
+        *("bf16_cpu_vec", "bf16_rocm", "bf16_aiter", "bf16_cpu_amx"),
+        *("state_fp32", "state_bf16", "state_bf16_fp32", "indexer_fp8", "indexer_fp8_ue8m0"),
+        *("deepseek_v41_nvfp4", "deepseek_v41_mxfp8", "deepseek_v4", "nvfp4_ds_mla", "fp8_ds_mla"),
     ),
+    "side": (False, True),
+    "k_scale": SCALES,
+    "v_scale": SCALES,
+    "tokens_per_state": (1, 2, 4, 128, 3, 8),
     "padding_bytes": (0, 1, 2, 3, 4, 8, 12, 16, 32, 64, 128, 256, 1000, 2816, 4096, -1, -4),
     "kernel_block_size": (
         *(1, 2, 4, 8, 3, 5, 7, 12, 16, 32, 48, 64, 90, 128, 256, 264, 528, 576, 768),
@@ -65,6 +73,9 @@ class LayerSetDraft:
     head_size_v: int = 4
     page_format: str = "fp8_e4m3"
     padding_bytes: int = 0
+    side: bool = False
+    k_scale: float = 1.0
+    v_scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,7 @@ class GroupDraft:
     kernel_parts: int = 1
     ragged_tokens: int = 0
     layer_sets: tuple[LayerSetDraft, ...] = (LayerSetDraft(),)
+    tokens_per_state: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +107,17 @@ class Draft:
     row_alignment: int = 1
 
 
+#: Dimensions of a layer set that say the same in a geometry as in a draft.
+_SHARED = tuple(
+    item.name for item in fields(LayerSetDraft) if item.name in LayerSet.__dataclass_fields__
+)
+
+
 def build(draft: Draft) -> Geometry:
     """The geometry of a draft."""
     groups = tuple(_build_group(group) for group in draft.groups)
-    logical = draft.blocks * max(sum_bytes(group, page_bytes) for group in groups)
-    row = max(sum_bytes(group, content_bytes) for group in groups) * draft.chunk_blocks
+    logical = logical_bytes(groups, draft.blocks)
+    row = chunk_bytes(groups, draft.chunk_blocks)
     capacity = draft.host_rows * round_up(row, draft.row_alignment) + draft.host_spare_bytes
     needed = draft.base_offset_bytes + logical
     return Geometry(
@@ -117,9 +135,9 @@ def build(draft: Draft) -> Geometry:
 
 def draft_of(geometry: Geometry) -> Draft:
     """The draft from which `build` makes this geometry."""
-    logical = geometry.blocks * max(sum_bytes(group, page_bytes) for group in geometry.groups)
+    logical = logical_bytes(geometry.groups, geometry.blocks)
     host = geometry.host
-    row = max(sum_bytes(group, content_bytes) for group in geometry.groups) * host.chunk_blocks
+    row = chunk_bytes(geometry.groups, host.chunk_blocks)
     rows, spare = divmod(host.capacity_bytes, round_up(row, host.row_alignment))
     needed = geometry.base_offset_bytes + logical
     return Draft(
@@ -177,7 +195,12 @@ def _excess(size: int, excess: int | None) -> int | None:
 
 def _build_group(draft: GroupDraft) -> Group:
     block_size = draft.kernel_block_size * draft.kernel_parts + draft.ragged_tokens
-    plain = Group(block_size, draft.kernel_block_size, tuple(map(_build_set, draft.layer_sets)))
+    plain = Group(
+        block_size,
+        draft.kernel_block_size,
+        tuple(map(_build_set, draft.layer_sets)),
+        draft.tokens_per_state,
+    )
     padded = []
     for item, layers in zip(draft.layer_sets, plain.layer_sets, strict=True):
         page = max(page_content(plain, layers) + item.padding_bytes, 1)
@@ -186,9 +209,8 @@ def _build_group(draft: GroupDraft) -> Group:
 
 
 def _build_set(draft: LayerSetDraft) -> LayerSet:
-    return LayerSet(
-        draft.layers, draft.kv_heads, draft.head_size_k, draft.head_size_v, draft.page_format
-    )
+    named = {name: getattr(draft, name) for name in _SHARED}
+    return LayerSet(**named)
 
 
 def _draft_group(group: Group) -> GroupDraft:
@@ -197,14 +219,6 @@ def _draft_group(group: Group) -> GroupDraft:
     for layers in group.layer_sets:
         content = page_content(group, layers)
         padding = 0 if layers.page_bytes is None else layers.page_bytes - content
-        sets.append(
-            LayerSetDraft(
-                layers.layers,
-                layers.kv_heads,
-                layers.head_size_k,
-                layers.head_size_v,
-                layers.page_format,
-                padding,
-            )
-        )
-    return GroupDraft(group.kernel_block_size, parts, ragged, tuple(sets))
+        named = {name: getattr(layers, name) for name in _SHARED}
+        sets.append(LayerSetDraft(**named, padding_bytes=padding))
+    return GroupDraft(group.kernel_block_size, parts, ragged, tuple(sets), group.tokens_per_state)

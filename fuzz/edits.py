@@ -1,7 +1,8 @@
 """Single edits of a trace: the steps of the reducer, and what *minimal* means.
 
 A trace is minimal when none of these edits keeps its failure: one op fewer, one list element fewer,
-one lower number, one dimension of the geometry at an earlier value, one unused group fewer.
+one lower number, one choice in its simplest form, one dimension of the geometry at an earlier
+value, one unused group fewer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,8 @@ from kvexact.refmodel.spec import Geometry
 Path = tuple[str | int, ...]
 
 _ALL_BELOW = 64
+#: What ops are told beside places and numbers.
+_CHOICES = frozenset({"zero", "value_type", "style"})
 
 
 class Program(NamedTuple):
@@ -35,6 +38,7 @@ def edits(program: Program) -> Iterator[Program]:
     for op_index, path, value in numbers(program):
         for lower in below(value):
             yield with_number(program, op_index, path, lower)
+    yield from simpler_choices(program)
     yield from simpler_geometries(program)
 
 
@@ -92,6 +96,16 @@ def below(value: int) -> Sequence[int]:
     if value <= _ALL_BELOW:
         return range(value)
     return (0, 1, value // 2, value - 1)
+
+
+def simpler_choices(program: Program) -> Iterator[Program]:
+    """One choice of an op in its simplest form, which is its default."""
+    for index, op in enumerate(program.ops):
+        for item in fields(op):
+            if item.name in _CHOICES and getattr(op, item.name) != item.default:
+                ops = list(program.ops)
+                ops[index] = replace(op, **{item.name: item.default})
+                yield program._replace(ops=tuple(ops))
 
 
 def simpler_geometries(program: Program) -> Iterator[Program]:

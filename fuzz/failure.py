@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from kvexact.fuzz.run import Run, Wrong
 from kvexact.refmodel.content import Bytes
@@ -18,8 +19,10 @@ from kvexact.refmodel.ops import (
     Offload,
     Op,
     Read,
+    ReadValues,
     Restore,
     WriteTokens,
+    WriteValues,
     bind,
 )
 
@@ -143,7 +146,9 @@ def _origin_words(origin: Origin | None, found: Explanation, ops: Sequence[Op]) 
         return f"a pad row of write #{origin.op}, which belongs nowhere"
     if origin.owner is None:
         return f"never written, {origin.area} byte {origin.position:,} at birth"
-    tag = next(op.tag for op in ops if op.id == origin.op and type(op) is WriteTokens)
+    tag = next(
+        op.tag for op in ops if op.id == origin.op and isinstance(op, WriteTokens | WriteValues)
+    )
     return f"write #{origin.op} (tag {tag}) of {in_words(origin.owner)}"
 
 
@@ -176,6 +181,8 @@ def _rows(run: Run, wrong: Wrong, kind: str, headline: str) -> Failure:
     want, got = wrong.want, wrong.got
     if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray):
         return Failure(Signature("rows", kind, "shape", ""), (headline,))
+    if type(wrong.op) is ReadValues:
+        return _values(run, wrong.op, int(wrong.name), want, got)
     row, layer, head, byte = (int(part[0]) for part in np.nonzero(want != got))
     assert type(wrong.op) is Read
     assert run.plan is not None
@@ -194,6 +201,29 @@ def _rows(run: Run, wrong: Wrong, kind: str, headline: str) -> Failure:
         _view_line(run, wrong.op.group, int(wrong.name), field),
     )
     return Failure(Signature("rows", kind, "read", field), lines)
+
+
+def _values(run: Run, op: ReadValues, layer_set: int, want: Bytes, got: Bytes) -> Failure:
+    """Values that were decoded to others: which row, layer, head and element."""
+    wanted, found = want.view("<f4"), got.view("<f4")
+    unlike = want.view("<u4") != got.view("<u4")
+    row, layer, head, element = (int(part[0]) for part in np.nonzero(unlike))
+    keys = run.geometry.groups[op.group].layer_sets[layer_set].head_size_k
+    part = "key" if element < keys else "value"
+    how_many = f"{np.count_nonzero(unlike):,} of {unlike.size:,}"
+    lines = (
+        f"{_op_words(op)}: layer set {layer_set} was decoded to other values: {how_many}",
+        f"  row {row}  layer {layer}  head {head}  {part} element {element % keys}",
+        f"  want  {_numbers(wanted[row, layer, head, element:])}",
+        f"  got   {_numbers(found[row, layer, head, element:])}",
+    )
+    return Failure(Signature("rows", "read_values", "read", part), lines)
+
+
+def _numbers(values: npt.NDArray[np.float32]) -> str:
+    """The first few values, with the digits that tell them apart, and the bits of the first."""
+    bits = values[:1].view(np.uint32)[0]
+    return "  ".join([*(f"{value:.9g}" for value in values[:4]), f"({bits:08x} …)"])
 
 
 def _acted(run: Run, last: Op | None) -> list[Op]:
@@ -227,11 +257,17 @@ def _op_words(op: Op | None) -> str:
             moves = [arrow.format(move) for job in jobs for move in job.moves]
         case CopyBlocks(pairs=pairs):
             moves = [f"{pair.source} -> {pair.target}" for pair in pairs]
-        case WriteTokens(slots=slots) | Read(slots=slots):
+        case WriteTokens() | WriteValues() | Read() | ReadValues():
+            slots = op.slots
             moves = ["pad" if slot is None else f"{slot.block}:{slot.token}" for slot in slots]
         case _:
             moves = [str(item) for item in getattr(op, "blocks", getattr(op, "host_slots", ()))]
     shown = ", ".join(moves[:3]) + (f", … {len(moves)} in all" if len(moves) > 3 else "")
+    match op:
+        case WriteValues(value_type=value_type, style=style):
+            shown += f"; {value_type}, {style}"
+        case Allocate(zero=True):
+            shown += "; zero"
     return f"{name}({shown})"
 
 

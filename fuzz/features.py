@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 
+from kvexact.fuzz.demands import DEMANDS, STATES
+from kvexact.refmodel.ops import VALUE_TYPES, Allocate, WriteValues
 from kvexact.refmodel.plan import Plan
-from kvexact.refmodel.spec import PAGE_FORMATS, ORDERS, Group, LayerSet
+from kvexact.refmodel.spec import ORDERS, PAGE_FORMATS, Group, LayerSet
 
 
 def _any_group(has: Callable[[Group], bool]) -> Callable[[Plan], bool]:
@@ -12,6 +14,13 @@ def _any_group(has: Callable[[Group], bool]) -> Callable[[Plan], bool]:
 
 def _any_set(has: Callable[[Group, LayerSet], bool]) -> Callable[[Plan], bool]:
     return _any_group(lambda group: any(has(group, layers) for layers in group.layer_sets))
+
+
+_SCATTERED = ("nvfp4_swizzled", "bf16_cpu_vec", "bf16_cpu_amx", "bf16_rocm", "bf16_aiter")
+
+
+def _is_state(group: Group) -> bool:
+    return group.layer_sets[0].page_format in STATES
 
 
 _HAS: dict[str, Callable[[Plan], bool]] = {
@@ -32,13 +41,30 @@ _HAS: dict[str, Callable[[Plan], bool]] = {
     "no value": _any_set(lambda _, s: s.head_size_v == 0),
     "two heads": _any_set(lambda _, s: s.kv_heads == 2),
     "heads equal block size": _any_set(lambda group, s: s.kv_heads == group.block_size),
+    "side buffer": _any_set(lambda _, s: s.side),
+    "state page": _any_set(lambda _, s: s.page_format in STATES),
+    "state over tokens": lambda plan: (
+        any(map(_is_state, plan.geometry.groups)) and not all(map(_is_state, plan.geometry.groups))
+    ),
+    "shared slot": _any_group(lambda group: group.tokens_per_state > 1),
+    "regions": _any_set(lambda _, s: DEMANDS[s.page_format].whole_page),
+    "scattered field": _any_set(lambda _, s: s.page_format in _SCATTERED),
+    "pad byte": lambda plan: any(
+        place.field.name == "pad"
+        for of_group in plan.placements
+        for placement in of_group
+        for place in placement.places
+    ),
+    "scales outside the cache": _any_set(lambda _, s: (s.k_scale, s.v_scale) != (1.0, 1.0)),
 }
+_OF_OPS = ("zero on allocate", *(f"values {name}" for name in VALUE_TYPES), "special values")
 
-#: Every name that `features_of` knows.
+#: Every name that `features_of` and `features_of_op` know.
 FEATURES = (
     *(f"order {order}" for order in ORDERS),
     *(f"format {page_format}" for page_format in PAGE_FORMATS),
     *_HAS,
+    *_OF_OPS,
 )
 
 
@@ -48,3 +74,12 @@ def features_of(plan: Plan) -> set[str]:
     sets = [layers for group in geometry.groups for layers in group.layer_sets]
     features = {f"order {geometry.order}"} | {f"format {layers.page_format}" for layers in sets}
     return features | {name for name, has in _HAS.items() if has(plan)}
+
+
+def features_of_op(op: Allocate | WriteValues) -> set[str]:
+    """Names of what an op that acted has, e.g. "values bf16"."""
+    if type(op) is Allocate:
+        return {"zero on allocate"} if op.zero else set()
+    assert type(op) is WriteValues
+    special = {"special values"} if op.style == "special" else set()
+    return {f"values {op.value_type}"} | special

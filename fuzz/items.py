@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from kvexact.fuzz.families import FAMILIES, Family
+from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.family import Family
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.impl.target import Target

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from kvexact.fuzz.campaign import STEPS
 from kvexact.fuzz.choose import Digits
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.families import Family
+from kvexact.fuzz.family import Family
 from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.provider import BACKEND
 from kvexact.fuzz.run import Run, Wrong

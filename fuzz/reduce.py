@@ -12,6 +12,7 @@ from kvexact.fuzz.edits import (
     elements,
     numbers,
     renumbered,
+    simpler_choices,
     simpler_geometries,
     with_number,
     without_element,
@@ -64,10 +65,11 @@ class Reducer:
             self._drop_ops()
             self._first_values()
             self._drop_elements()
+            self._keep_all(simpler_choices)
             self._keep_first(regrouped(self.program))
             self._rewrite(gathered, offloaded_at_once, few_blocks, plain_names)
             self._lower_numbers()
-            self._simplify_geometry()
+            self._keep_all(simpler_geometries)
             if self.program == before or self.executions >= self.budget:
                 break
         self._keep(renumbered(self.program))
@@ -169,13 +171,13 @@ class Reducer:
         ):
             self._keep(self.program._replace(geometry=build(simple)))
 
-    def _simplify_geometry(self) -> None:
-        """One walk over all dimensions; where a simpler value was kept, on from there."""
-        candidates = list(simpler_geometries(self.program))
+    def _keep_all(self, simpler: Callable[[Program], Iterable[Program]]) -> None:
+        """One walk over all edits of a kind; where one was kept, on from there."""
+        candidates = list(simpler(self.program))
         place = 0
         while place < len(candidates):
             if self._keep(candidates[place]):
-                candidates = list(simpler_geometries(self.program))
+                candidates = list(simpler(self.program))
             else:
                 place += 1
 

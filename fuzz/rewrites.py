@@ -22,6 +22,7 @@ from kvexact.refmodel.ops import (
     Reset,
     Restore,
     WriteTokens,
+    WriteValues,
     map_blocks,
 )
 
@@ -108,7 +109,7 @@ def plain_names(program: Program) -> Program:
     ops: list[Op] = []
     for op in program.ops:
         match op:
-            case WriteTokens():
+            case WriteTokens() | WriteValues():
                 op = replace(op, tag=0)
             case Evict():
                 op = replace(op, host_slots=tuple(map(slot, op.host_slots)))

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.features import features_of
+from kvexact.fuzz.features import features_of, features_of_op
 from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.names import Names
 from kvexact.fuzz.sizes import storage_bytes
@@ -32,13 +32,15 @@ from kvexact.refmodel.ops import (
     Offload,
     Op,
     Read,
+    ReadValues,
     Reset,
     WriteTokens,
+    WriteValues,
     bind,
     block_id,
 )
 from kvexact.refmodel.plan import Plan, plan
-from kvexact.refmodel.spec import Geometry, Refused
+from kvexact.refmodel.spec import Geometry, LayerSet, Refused
 
 #: A geometry that takes more memory is only planned where a trace has no ops.
 _ON_PAPER_BYTES = 64 * 1024 * 1024
@@ -205,7 +207,9 @@ class Run:
         promised = predicted is None or predicted in self.target.op_refusals
         if kind not in self.target.op_kinds or not promised:
             return "unsent"
-        rows = self._rows(bound, predicted) if type(bound) is WriteTokens else None
+        rows = None
+        if isinstance(bound, WriteTokens | WriteValues):
+            rows = self._rows(bound, predicted)
         read = self._apply(bound, rows, predicted)
         if predicted is not None:
             self._compare_areas(bound)
@@ -215,20 +219,28 @@ class Run:
         self._compare_rows(bound, effect, read)
         self._compare_areas(bound)
         self._keep_names(bound)
+        self._note_features(bound)
         self.counts.changed_bytes[kind] += effect.changed_bytes
         if kind == "restore" and effect.changed_bytes and not self._restored:
             self._restored = True
             self.counts.restoring += 1
         return "acted" if effect.acted else "no-op"
 
-    def _rows(self, op: WriteTokens, predicted: str | None) -> Rows | None:
+    def _rows(self, op: WriteTokens | WriteValues, predicted: str | None) -> Rows | None:
         """What a write stores; where it is refused, rows whose bytes do not matter."""
         if predicted is None:
+            if type(op) is WriteValues:
+                return tuple(rows.copy() for rows in self.model.values(op))
             return self.model.split_rows(op, self.model.payload(op))
         if not 0 <= op.group < len(self.geometry.groups):
             return None
-        unseen = np.zeros((len(op.slots), self.model.layout(op.group).row_bytes), np.uint8)
-        return self.model.split_rows(op, unseen)
+        if type(op) is WriteTokens:
+            unseen = np.zeros((len(op.slots), self.model.layout(op.group).row_bytes), np.uint8)
+            return self.model.split_rows(op, unseen)
+        sets = self.geometry.groups[op.group].layer_sets
+        return tuple(
+            np.zeros((len(op.slots), *_values_shape(s, op.value_type)), np.uint8) for s in sets
+        )
 
     def _apply(self, op: Op, rows: Rows | None, predicted: str | None) -> Rows | None:
         """Send an op to the target and compare the verdict."""
@@ -271,8 +283,11 @@ class Run:
     def _compare_rows(self, op: Op, effect: Effect, read: Rows | None) -> None:
         if effect.rows is None:
             return
-        assert type(op) is Read
-        want = self.model.split_rows(op, effect.rows)
+        if type(op) is ReadValues:
+            want = self.model.split_values(op, effect.rows)
+        else:
+            assert type(op) is Read
+            want = self.model.split_rows(op, effect.rows)
         got = read if isinstance(read, tuple) and all(map(_is_bytes, read)) else ()
         if [item.shape for item in want] != [item.shape for item in got]:
             shapes = [item.shape for item in want]
@@ -335,6 +350,17 @@ class Run:
                 self.names.filled(op)
             case Reset():
                 self.names.reset()
+
+    def _note_features(self, op: Op) -> None:
+        """Count what is met in single ops."""
+        if type(op) is WriteValues or type(op) is Allocate:
+            self.counts.features.update(features_of_op(op))
+
+
+def _values_shape(layers: LayerSet, value_type: str) -> tuple[int, int, int]:
+    """Layers, heads and bytes of values of one slot."""
+    width = 4 if value_type == "fp32" else 2
+    return layers.layers, layers.kv_heads, (layers.head_size_k + layers.head_size_v) * width
 
 
 def _as_facts(answer: object) -> Facts:

@@ -20,9 +20,11 @@ from kvexact.refmodel.ops import (
     Offload,
     Op,
     Read,
+    ReadValues,
     Restore,
     Slot,
     WriteTokens,
+    WriteValues,
 )
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet, Refused
@@ -46,9 +48,12 @@ _OPS: tuple[Op, ...] = (
     WriteTokens(3, 0, _ROWS, tag=3),
     Restore(4, (Job(0, (Move(2, 1, 0),)),)),
     Read(5, 0, _ROWS),
-    Allocate(6, 0, (1, 0)),
+    WriteValues(6, 0, _ROWS, tag=6, value_type="bf16"),
+    ReadValues(7, 0, _ROWS),
+    Allocate(8, 0, (3,), zero=True),
+    Allocate(9, 0, (1, 0)),
 )
-_HAPPENS = ["acted"] * 6 + ["refused:owner"]
+_HAPPENS = ["acted"] * 9 + ["refused:owner"]
 
 
 class Copy(Target):
@@ -73,6 +78,8 @@ class Copy(Target):
         effect = self.model.apply(op)
         if effect.rows is None:
             return None
+        if type(op) is ReadValues:
+            return self.model.split_values(op, effect.rows)
         assert type(op) is Read
         return self.model.split_rows(op, effect.rows)
 
@@ -174,7 +181,7 @@ class _RestoreLost(Copy):
 class _ReadByte(Copy):
     def apply(self, op: Op, rows: Rows | None) -> Rows | None:
         read = super().apply(op, rows)
-        if read is not None:
+        if read is not None and type(op) is Read:
             read[0][0, 0, 0, 0] ^= 1
         return read
 
@@ -182,9 +189,49 @@ class _ReadByte(Copy):
 class _PadRowRead(Copy):
     def apply(self, op: Op, rows: Rows | None) -> Rows | None:
         read = super().apply(op, rows)
-        if read is not None:
+        if read is not None and type(op) is Read:
             read[0][1, 0, 0, 0] ^= 1
         return read
+
+
+class _ValuesLost(Copy):
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        return None if type(op) is WriteValues else super().apply(op, rows)
+
+
+class _ValuesOfAnotherSlot(Copy):
+    def open(self, geometry: Geometry) -> Facts:
+        found = super().open(geometry)
+        right = self.model.values
+
+        def swapped(op: WriteValues) -> Rows:
+            return tuple(rows[::-1] for rows in right(op))
+
+        self.model.values = swapped  # type: ignore[method-assign]
+        return found
+
+
+class _DecodedByte(Copy):
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        read = super().apply(op, rows)
+        if read is not None and type(op) is ReadValues:
+            read[0][2, 1, 1, -1] ^= 1
+        return read
+
+
+class _PadRowDecoded(Copy):
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        read = super().apply(op, rows)
+        if read is not None and type(op) is ReadValues:
+            read[0][1, 0, 0, 0] ^= 1
+        return read
+
+
+class _ZeroOnAllocateForgotten(Copy):
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        if type(op) is Allocate:
+            op = replace(op, zero=False)
+        return super().apply(op, rows)
 
 
 class _IllegalOpAccepted(Copy):
@@ -232,6 +279,11 @@ _SPOILT: dict[type[Copy], str] = {
     _RestoreLost: "mismatch",
     _ReadByte: "rows",
     _PadRowRead: "rows",
+    _ValuesLost: "mismatch",
+    _ValuesOfAnotherSlot: "mismatch",
+    _DecodedByte: "rows",
+    _PadRowDecoded: "rows",
+    _ZeroOnAllocateForgotten: "mismatch",
     _IllegalOpAccepted: "refusal",
     _IllegalOpChangesByte: "mismatch",
     _Fact: "fact",

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, starmap
 
 from kvexact.fuzz.choose import Chooser, chance, pick, sample, weighted
-from kvexact.fuzz.families import Family
+from kvexact.fuzz.family import Family
 from kvexact.fuzz.names import Names
 from kvexact.impl.target import Target
 from kvexact.refmodel.cache import Cache
+from kvexact.refmodel.formats import takes_values
 from kvexact.refmodel.ops import (
     OPS,
+    VALUE_STYLES,
+    VALUE_TYPES,
     Allocate,
     Block,
     CopyBlocks,
@@ -22,23 +25,30 @@ from kvexact.refmodel.ops import (
     Op,
     Pair,
     Read,
+    ReadValues,
     Reset,
     Restore,
     Slot,
     WriteTokens,
+    WriteValues,
     Zero,
 )
 
 _NO_BLOCKS = (-1, 2**31)
-_KEPT = frozenset({"allocate", "write_tokens", "offload", "restore"})
+_KEPT = frozenset({"allocate", "write_tokens", "write_values", "offload", "restore"})
 _DROPPED_PERCENT = 30
-#: Most tokens of one block in a write or a read; whole small blocks are within it.
+#: What takes the place of an op of values where no group has any.
+_RAW = {"write_values": "write_tokens", "read_values": "read"}
+#: Most slots of one block in a write or a read; whole small blocks are within it.
 _RUN_MOST = 8
+#: Most rows of a large write: more than a wave of a kernel.
+_ROWS_MOST = 160
+_SPECIAL_PERCENT = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What one example draws: a swarm of op kinds that keeps the four that restore bytes.
+    """What one example draws: a swarm of op kinds that keeps those that write and restore bytes.
 
     Attributes:
         urn: op kinds, each as many times as it weighs.
@@ -47,6 +57,7 @@ class Mix:
     urn: tuple[str, ...]
     illegal_percent: int
     batch_percent: int
+    zero_percent: int
 
     @classmethod
     def draw(cls, chooser: Chooser, family: Family, target: type[Target] | Target) -> "Mix":
@@ -56,7 +67,8 @@ class Mix:
             if kind in target.op_kinds and not dropped:
                 urn += [kind] * weight
         illegal = family.illegal_percent if target.op_refusals else 0
-        return cls(tuple(urn), illegal, family.batch_percent)
+        zero = family.zero_percent if "zero" in target.op_kinds else 0
+        return cls(tuple(urn), illegal, family.batch_percent, zero)
 
 
 class Steps:
@@ -68,14 +80,22 @@ class Steps:
         self._mix = mix
         self._geometry = model.plan.geometry
         self._groups = range(len(self._geometry.groups))
+        self._with_values = [
+            number
+            for number, group in enumerate(self._geometry.groups)
+            if all(takes_values(layers.page_format) for layers in group.layer_sets)
+        ]
         self._runs_per_block = [
             sum(p.extents["L"] for p in placements) for placements in model.plan.placements
         ]
 
     def draw(self, chooser: Chooser, op_id: int) -> Op:
         """The next op, with handles for blocks."""
-        kind = self._able(pick(chooser, self._mix.urn))
         illegal = chance(chooser, self._mix.illegal_percent)
+        kind = pick(chooser, self._mix.urn)
+        if not illegal and not self._with_values:
+            kind = _RAW.get(kind, kind)
+        kind = self._able(kind)
         draw: Callable[..., Op] = getattr(self, f"_{kind}")
         return draw(chooser, op_id, illegal=illegal)
 
@@ -99,6 +119,13 @@ class Steps:
         if owning and not chance(chooser, 5):
             return pick(chooser, owning)
         return chooser.below(len(self._groups))
+
+    def _value_group(self, chooser: Chooser, *, illegal: bool) -> int:
+        """A group as for other ops; one that takes values, unless the op is to be refused."""
+        group = self._group(chooser)
+        if illegal or group in self._with_values:
+            return group
+        return pick(chooser, self._with_values)
 
     def _bad_block(self, chooser: Chooser, group: int) -> Block:
         """A block that the group does not own: freed, another group's, or none at all."""
@@ -127,7 +154,8 @@ class Steps:
             owned = [block for block, owner in enumerate(owners) if owner is not None]
             bad = pick(chooser, (*owned, *blocks, self._geometry.blocks, *_NO_BLOCKS))
             blocks.insert(chooser.below(len(blocks) + 1), bad)
-        return Allocate(op_id, chooser.below(len(self._groups)), tuple(blocks))
+        zero = chance(chooser, self._mix.zero_percent)
+        return Allocate(op_id, chooser.below(len(self._groups)), tuple(blocks), zero)
 
     def _free(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
         group = self._group(chooser)
@@ -140,13 +168,9 @@ class Steps:
         return Zero(op_id, group, tuple(blocks))
 
     def _slots(self, chooser: Chooser, group: int, *, bad: bool) -> list[Slot | None]:
-        """A run of tokens, or single tokens all over, of some blocks; pads among them."""
-        size = self._geometry.groups[group].block_size
-        slots: list[Slot | None] = []
-        for block in self._blocks(chooser, group, 1 + chooser.below(2), bad=False):
-            first = chooser.below(size)
-            end = size if chance(chooser, 50) else first + 1
-            slots += [Slot(block, token) for token in range(first, min(end, first + _RUN_MOST))]
+        """Runs of slots, or single ones all over; pads among them."""
+        size = self._model.slots(group)
+        slots = self._run(chooser, group, size)
         if chance(chooser, 50):
             slots.reverse()
         if chance(chooser, 25):
@@ -159,16 +183,53 @@ class Steps:
             slots.insert(chooser.below(len(slots) + 1), slot)
         return slots
 
+    def _run(self, chooser: Chooser, group: int, size: int) -> list[Slot | None]:
+        """Slots of one or two blocks: single ones, up to the end, or on from there.
+
+        On from the end of a block is the next block, or where there is one alone, a ring, its
+        begin.
+        """
+        if chance(chooser, self._mix.batch_percent) and chance(chooser, 10):
+            every = [(block, n) for block in self._names.live[group].values() for n in range(size)]
+            return list(starmap(Slot, every[:_ROWS_MOST]))
+        blocks = self._blocks(chooser, group, 1 + chooser.below(2), bad=False)
+        near = min(size, _RUN_MOST)
+        if blocks and size > 1 and chance(chooser, 20):
+            first = size - 1 - chooser.below(near)
+            places = [divmod(n, size) for n in range(first, first + 1 + chooser.below(near))]
+            return [Slot(blocks[which % len(blocks)], slot) for which, slot in places]
+        slots: list[Slot | None] = []
+        for block in blocks:
+            first = chooser.below(size)
+            end = size if chance(chooser, 50) else first + 1
+            slots += [Slot(block, slot) for slot in range(first, min(end, first + near))]
+        return slots
+
     def _write_tokens(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
         group = self._group(chooser)
-        slots = self._slots(chooser, group, bad=illegal)
-        if illegal and len(slots) > 1 and chance(chooser, 20):
+        return WriteTokens(op_id, group, self._written(chooser, group, bad=illegal), tag=op_id)
+
+    def _write_values(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
+        group = self._value_group(chooser, illegal=illegal)
+        slots = self._written(chooser, group, bad=illegal and group in self._with_values)
+        plain, special = VALUE_STYLES
+        style = special if chance(chooser, _SPECIAL_PERCENT) else plain
+        return WriteValues(op_id, group, slots, op_id, pick(chooser, VALUE_TYPES), style)
+
+    def _written(self, chooser: Chooser, group: int, *, bad: bool) -> tuple[Slot | None, ...]:
+        slots = self._slots(chooser, group, bad=bad)
+        if bad and len(slots) > 1 and chance(chooser, 20):
             slots[0] = slots[-1]
-        return WriteTokens(op_id, group, tuple(slots), tag=op_id)
+        return tuple(slots)
 
     def _read(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
         group = self._group(chooser)
         return Read(op_id, group, tuple(self._slots(chooser, group, bad=illegal)))
+
+    def _read_values(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
+        group = self._value_group(chooser, illegal=illegal)
+        bad = illegal and group in self._with_values
+        return ReadValues(op_id, group, tuple(self._slots(chooser, group, bad=bad)))
 
     def _copy_blocks(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
         group = self._group(chooser)
@@ -176,7 +237,7 @@ class Steps:
         pairs = [Pair(*pair) for pair in pairwise(blocks)]
         if chance(chooser, 30):
             pairs.reverse()
-        size = self._geometry.groups[group].block_size
+        size = self._model.slots(group)
         tokens = chooser.below(size + 1) if chance(chooser, 40) else None
         if illegal and chance(chooser, 30):
             tokens = pick(chooser, (size + 1, -1))

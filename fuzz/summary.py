@@ -46,7 +46,7 @@ def complaints(
                 counts,
                 plans_only=family.plans_only,
                 illegal_percent=family.illegal_percent,
-                op_kinds=target.target_type.op_kinds,
+                op_kinds=family.kinds(target.target_type.op_kinds),
             )
             found += [f"{target.name}, {name}: {line}" for line in lines]
     return found

@@ -16,6 +16,7 @@ VERSION = 1
 _BYTES_MOST = 64 * 1024 * 1024
 _SIGNATURE_PARTS = 4
 _ID_MAX = 2**62
+_OLD_NAMES = {"cell_format": "page_format"}
 _KEYS = {"kvexact", "target", "family", "signature", "note", "geometry", "ops", "recorded"}
 
 
@@ -149,9 +150,19 @@ def parse(data: bytes) -> Trace:
 
 
 def _geometry(raw: object) -> Geometry:
+    raw = _renamed(raw)
     found: Geometry = _convert(raw, Geometry, "geometry")
     _check_keys(raw, found, "geometry")
     return found
+
+
+def _renamed(raw: object) -> object:
+    """The same plain data with what was once called otherwise under its name of today."""
+    if isinstance(raw, list):
+        return [_renamed(item) for item in raw]
+    if isinstance(raw, dict):
+        return {_OLD_NAMES.get(key, key): _renamed(value) for key, value in raw.items()}
+    return raw
 
 
 def _check_keys(raw: object, found: object, where: str) -> None:

@@ -1,0 +1,75 @@
+"""A family: a named generator of geometries and op weights."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from kvexact.fuzz.choose import Chooser
+from kvexact.refmodel.spec import Geometry
+
+#: How often a family draws for a target before it gives up.
+_DRAWS_MOST = 200
+
+#: How often each op is drawn, in a hundred or so, where bytes are written raw.
+RAW_WEIGHTS: Mapping[str, int] = {
+    "allocate": 15,
+    "free": 9,
+    "write_tokens": 20,
+    "zero": 7,
+    "copy_blocks": 9,
+    "offload": 13,
+    "restore": 13,
+    "read": 7,
+    "evict": 5,
+    "reset": 1,
+}
+#: The same where most of what is written are real keys and values.
+VALUE_WEIGHTS: Mapping[str, int] = {
+    **RAW_WEIGHTS,
+    "write_tokens": 6,
+    "write_values": 16,
+    "read": 3,
+    "read_values": 8,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A named generator.
+
+    Attributes:
+        draw: draws a geometry.
+        weights: how often each op is drawn; empty for a family that only plans.
+        illegal_percent: how often an op is drawn to be refused.
+        batch_percent: how often a transfer is so large that fast paths for batches may begin.
+        zero_percent: how often blocks are zeroed as they are allocated.
+        summary: what this family is there to meet.
+    """
+
+    name: str
+    draw: Callable[[Chooser], Geometry]
+    summary: str
+    weights: Mapping[str, int] = field(default_factory=lambda: RAW_WEIGHTS)
+    illegal_percent: int = 4
+    batch_percent: int = 5
+    zero_percent: int = 5
+
+    @property
+    def plans_only(self) -> bool:
+        return not self.weights
+
+    @property
+    def encodes(self) -> bool:
+        """Whether it writes real values."""
+        return "write_values" in self.weights
+
+    def kinds(self, op_kinds: Collection[str]) -> frozenset[str]:
+        """Of a target's op kinds those that it draws."""
+        return self.weights.keys() & frozenset(op_kinds)
+
+    def draw_fitting(self, chooser: Chooser, fits: Callable[[Geometry], bool]) -> Geometry:
+        """The first of many geometries that fits a target, or one that does not."""
+        for _ in range(_DRAWS_MOST):
+            geometry = self.draw(chooser)
+            if fits(geometry):
+                break
+        return geometry
