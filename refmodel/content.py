@@ -1,4 +1,4 @@
-"""Bytes that tell where they belong: keyed functions of (tag, position).
+"""Bytes and values that tell where they belong: keyed functions of (tag, position).
 
 Equal bytes of two tags or of two positions meet only by chance, so bytes that were shifted,
 swapped, lost or left over are recognised.
@@ -7,12 +7,16 @@ swapped, lost or left over are recognised.
 import numpy as np
 import numpy.typing as npt
 
+from kvexact.refmodel.codecs.elements import VALUE_TYPES
+from kvexact.refmodel.special import plain, special_rows
+
 Bytes = npt.NDArray[np.uint8]
 
 _WORD_BYTES = 8
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = 2**64 - 1
 _GROUP_STRIDE = 1 << 48
+_SET_STRIDE = 1 << 40
 _SHIFT = np.uint64(32)
 _FACTOR = np.uint64(0xD6E8FEB86659FD93)
 
@@ -31,6 +35,16 @@ def _key(tag: int) -> np.uint64:
     return np.uint64(((2 * tag + 1) * _GOLDEN) & _MASK)
 
 
+def _rows(
+    tag: int, first: int, slots: npt.NDArray[np.int64], words_per_row: int
+) -> npt.NDArray[np.uint64]:
+    """Words [slots, words per row], those of slot 0 at position ``first``."""
+    start = slots.astype(np.uint64) * np.uint64(words_per_row) + np.uint64(first)
+    words = np.add.outer(start, np.arange(words_per_row, dtype=np.uint64))
+    words += _key(tag)
+    return _mix(words)
+
+
 def slot_rows(tag: int, group: int, slots: npt.NDArray[np.int64], row_bytes: int) -> Bytes:
     """Raw content of token slots.
 
@@ -42,11 +56,51 @@ def slot_rows(tag: int, group: int, slots: npt.NDArray[np.int64], row_bytes: int
     Returns:
         Bytes [slots, row bytes].
     """
-    words_per_row = -(-row_bytes // _WORD_BYTES)
-    first = slots.astype(np.uint64) * np.uint64(words_per_row) + np.uint64(group * _GROUP_STRIDE)
-    words = np.add.outer(first, np.arange(words_per_row, dtype=np.uint64))
-    words += _key(tag)
-    return _mix(words).view(np.uint8)[:, :row_bytes]
+    words = _rows(tag, group * _GROUP_STRIDE, slots, -(-row_bytes // _WORD_BYTES))
+    return words.view(np.uint8)[:, :row_bytes]
+
+
+def slot_values(
+    tag: int,
+    group: int,
+    layer_set: int,
+    slots: npt.NDArray[np.int64],
+    shape: tuple[int, int, int, int],
+    value_type: str,
+    style: str,
+) -> Bytes:
+    """Keys and values of token slots.
+
+    Args:
+        tag: which write this is; 0 and above.
+        layer_set: number of the layer set in its group.
+        slots: as of `slot_rows`.
+        shape: layers, KV heads, elements of a head's key and of its value.
+        value_type: one of `kvexact.refmodel.ops.VALUE_TYPES`.
+        style: "plain": random signs and fractions, magnitudes from 1/8 to 32; "special": rows of
+            `kvexact.refmodel.special` among them.
+
+    Returns:
+        Bytes [slots, layers, heads, (key + value) x element size].
+    """
+    layers, heads, size_k, size_v = shape
+    element = VALUE_TYPES[value_type]
+    elements = layers * heads * (size_k + size_v)
+    data_words = -(-elements * element.size_bytes // _WORD_BYTES)
+    choices = 2 * layers * heads  # a word a row: what is special about it
+    first = group * _GROUP_STRIDE + (layer_set + 1) * _SET_STRIDE
+    words = _rows(tag, first, slots, data_words + choices)
+    random = words[:, :data_words].copy().view(f"<u{element.size_bytes}")[:, :elements]
+    random = random.reshape(-1, layers, heads, size_k + size_v)
+    values = plain(element, random)
+    if style == "special":
+        choice = words[:, data_words:].reshape(-1, layers, heads, 2)
+        parts = [slice(size_k), slice(size_k, None)]
+        for half, part in enumerate(parts if size_v else parts[:1]):
+            values[..., part] = special_rows(
+                element, values[..., part], random[..., part], choice[..., half : half + 1]
+            )
+    return values.view(np.uint8)
 
 
 def poison(area: int, size_bytes: int) -> Bytes:

@@ -84,12 +84,12 @@ def ultra_scale(a: Floats) -> Bytes:
     return np.where(a == 0, 0, e + 127).astype(np.uint8)
 
 
-_LEVELS = E2M1.decode(np.arange(8))
-_LADDER = np.append(-_LEVELS[:0:-1], _LEVELS)
-_MIDPOINTS = (_LADDER[:-1] + _LADDER[1:]) / np.float32(2)
+_CODES: Bytes = np.append(np.arange(15, 8, -1), np.arange(8)).astype(np.uint8)  # from -6 to 6
+_NUMBERS = E2M1.decode(_CODES)
+_MIDPOINTS = (_NUMBERS[:-1] + _NUMBERS[1:]) / np.float32(2)
 
 
 def ultra_codes(u: Floats) -> Bytes:
     """e2m1 codes by counting the midpoints below; NaN counts none, so that it is -6."""
-    i = np.count_nonzero(u[..., None] > _MIDPOINTS, axis=-1).astype(np.uint8)
-    return np.where(i < 7, 15 - i, i - 7)
+    below = np.count_nonzero(u[..., None] > _MIDPOINTS, axis=-1)
+    return np.take(_CODES, below)

@@ -94,7 +94,7 @@ class Element:
         lost = _FRACTION_BITS - np.uint32(self.fraction_bits) + (raised - exponent)
         lost = np.minimum(lost, _FRACTION_BITS + np.uint32(2))  # enough for nothing to be left
         odd = (significand >> lost) & _ONE
-        kept = (significand + (_ONE << (lost - _ONE)) - _ONE + odd) >> lost
+        kept: Words = (significand + (_ONE << (lost - _ONE)) - _ONE + odd) >> lost
         return kept + ((raised - least) << np.uint32(self.fraction_bits))
 
     @cached_property
@@ -118,6 +118,9 @@ class Single:
     """fp32 itself, with the methods of `Element`: only NaN changes."""
 
     size_bytes = 4
+    fraction_bits = 23
+    bias = _BIAS
+    largest = 0x7F7FFFFF
 
     def encode(self, x: Floats) -> Words:
         """The bits, those of NaN without all but sign and quiet bit."""

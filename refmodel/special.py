@@ -1,0 +1,116 @@
+"""Values on which writers go wrong: zeros, infinities, NaN, ends of ranges, ties.
+
+A row, which is a head's key or value, keeps its random elements in some shape, or takes all of them
+from a table of awkward ones.
+"""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kvexact.refmodel.codecs.elements import E2M1, E4M3, E4M3FNUZ, Element, Floats, Single
+
+#: Bits of elements: uint16 or uint32.
+Bits = npt.NDArray[Any]
+ValueType = Element | Single
+
+#: What a row is, drawn from 32 numbers: plain below these, and from the last one on a table.
+_CONSTANT, _ONE_HOT, _ONE_HUGE, _SPRINKLED, _TABLES = 7, 8, 9, 10, 11
+_KINDS = 32
+_LARGE, _SPECIAL = 4, 5
+_COLUMNS = 1024
+_STANDS_EVERY = 16
+
+
+def plain(value_type: ValueType, random: Bits) -> Bits:
+    """Random bits as finite numbers from 1/8 to 32: of an exponent three bits are kept."""
+    at, sign = value_type.fraction_bits, 8 * value_type.size_bytes - 1
+    exponent = (random >> at & 7) + (value_type.bias - 3)
+    return random & ((1 << sign) | (1 << at) - 1) | exponent << at
+
+
+def special_rows(
+    value_type: ValueType, values: Bits, random: Bits, choice: npt.NDArray[np.uint64]
+) -> Bits:
+    """Rows as they are, or made special.
+
+    Args:
+        value_type: of the elements.
+        values: plain rows [..., size]; at least one element.
+        random: the bits from which they were made.
+        choice: a random word for each row [..., 1]: what is special about it, and where.
+
+    Returns:
+        Rows [..., size].
+    """
+    size = values.shape[-1]
+    tables = _tables(value_type)
+    kind = (choice % np.uint64(_KINDS)).astype(np.intp)
+    place = ((choice >> np.uint64(8)) % np.uint64(size)).astype(np.intp)
+    there = np.arange(size) == place
+    column = (random % _COLUMNS).astype(np.intp)
+
+    rows = np.where(kind == _CONSTANT, values[..., :1], values)
+    rows[(kind == _ONE_HOT) & ~there] = 0
+    rows = np.where((kind == _ONE_HUGE) & there, tables[_LARGE, column], rows)
+    few = random >> 13 & 7 == 0
+    rows = np.where((kind == _SPRINKLED) & few, tables[_SPECIAL, column], rows)
+    # two columns stand in every 16 elements, so that each block has its greatest element there
+    nth = (np.arange(size) - place) % _STANDS_EVERY
+    drawn = tables[np.maximum(kind - _TABLES, 0), np.where(nth < 2, nth, column)]
+    return np.where(kind >= _TABLES, drawn, rows)
+
+
+def _midpoints(element: Element) -> Floats:
+    """Halfway between the non-negative numbers of a type."""
+    numbers = element.decode(np.arange(element.largest + 1))
+    return (numbers[:-1] + numbers[1:]) / np.float32(2)
+
+
+#: Elements that round to even or away, with the greatest and the least that scale a row so.
+_TIES = (
+    ((127, -127), np.arange(127) + 0.5),
+    ((448, -448), _midpoints(E4M3)),
+    ((224, -224), _midpoints(E4M3FNUZ)),
+    ((6, -6), _midpoints(E2M1)),
+    ((15, 0), np.arange(31) / 2),
+)
+_TIE_SCALES = (1.0, 2.0**-5, 2.0**6)
+_TINY_NUMBERS = (1e-4, 9e-5, 4.48e-4, 1.27e-4, 1e-6, 1e-8, *np.ldexp(1.0, np.arange(-20, -5)))
+_LARGE_NUMBERS = (448, 449, 464, 465, 480, 240, 248, 224, 57344, 61440, 65504, 1e30, 3e38)
+_ROUND_NUMBERS = (6, 127, 224, 240, 448, 57344, 1, 0.5)
+
+
+@cache
+def _tables(value_type: ValueType) -> Bits:
+    """Bits of awkward elements, [tables, columns]."""
+    sign = 1 << (8 * value_type.size_bytes - 1)
+
+    def signed(codes: Bits) -> Bits:
+        return np.append(codes, codes | sign)
+
+    def numbers(*values: float) -> Bits:
+        return value_type.encode(np.array(values, np.float32))
+
+    zero = numbers(0)
+    normal = 1 << value_type.fraction_bits  # bits of the least normal number
+    infinity = value_type.largest + 1
+    subnormal = [1, 2, 3, normal // 2, normal - 1, normal]
+    ends = [value_type.largest, infinity, infinity + 1, infinity | normal // 2, sign - 1]
+    tables = [
+        zero,
+        signed(zero),
+        signed(np.array(subnormal, zero.dtype)),
+        signed(numbers(*_TINY_NUMBERS)),
+        signed(numbers(*_LARGE_NUMBERS)),
+        signed(np.append(np.array(ends, zero.dtype), numbers(0, *_ROUND_NUMBERS))),
+    ]
+    for scale in _TIE_SCALES:
+        for stand, ties in _TIES:
+            exact = numbers(*(ties * scale))
+            near = np.concatenate([exact, exact + 1, np.maximum(exact, 1) - 1])
+            near = signed(near) if stand[1] else near
+            tables.append(np.append(numbers(*(scale * x for x in stand)), near))
+    return np.stack([np.resize(table, _COLUMNS) for table in tables])
