@@ -5,6 +5,7 @@ change; whatever else differs in an implementation is a fault. Bytes move in wor
 every field of a group consists of; that is all that words are for.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -157,7 +158,7 @@ class Cache:
 
         sets = self.plan.geometry.groups[op.group].layer_sets
         parts = [
-            encode(layers, op.value_type, values).reshape(len(op.slots), -1)
+            _flat(encode(layers, op.value_type, values))
             for layers, values in zip(sets, self.values(op), strict=True)
         ]
         return np.concatenate(parts, axis=1)
@@ -250,8 +251,10 @@ class Cache:
         kept, blocks, tokens = _slot_arrays(op.slots)
         self.written[op.group][blocks, tokens] = True
         layout = self._in_words[op.group]
-        places = layout.of_slots(blocks, tokens)[:, layout.data]
-        words = rows[kept].view(f"u{self._words[op.group]}")[:, layout.data]
+        places = layout.of_slots(blocks, tokens)
+        words = rows[kept].view(f"u{self._words[op.group]}")
+        if not layout.data.all():
+            places, words = (item.compress(layout.data, axis=1) for item in (places, words))
         return self._store("pool", op.group, places, words)
 
     def _zero(self, group: int, blocks: tuple[Block, ...]) -> Effect:
@@ -277,10 +280,7 @@ class Cache:
         sets = self.plan.geometry.groups[op.group].layer_sets
         cells = _split(effect.rows, self.layout(op.group).shapes)
         effect.rows = np.concatenate(
-            [
-                decode(layers, of_set).reshape(len(op.slots), -1)
-                for layers, of_set in zip(sets, cells, strict=True)
-            ],
+            [_flat(decode(layers, of_set)) for layers, of_set in zip(sets, cells, strict=True)],
             axis=1,
         )
         effect.rows[[i for i, slot in enumerate(op.slots) if slot is None]] = 0
@@ -334,6 +334,11 @@ class Cache:
             in_host = layout.host[parts] + slots[:, None] * row_words
             found.append((job, blocks, layout.of_blocks(blocks), in_host))
         return found
+
+
+def _flat(rows: Bytes) -> Bytes:
+    """Rows [slot, bytes] of an array [slot, ...]."""
+    return rows.reshape(len(rows), math.prod(rows.shape[1:]))
 
 
 def _split(rows: Bytes, shapes: tuple[Shape, ...]) -> tuple[Bytes, ...]:
