@@ -20,7 +20,7 @@ def butterfly(x: Floats, block: int, factor: float | None = None) -> Floats:
     """
     step = 1
     while step < block:
-        pairs = x.reshape(*x.shape[:-1], -1, 2, step)
+        pairs = x.reshape(*x.shape[:-1], x.shape[-1] // (2 * step), 2, step)
         a, b = pairs[..., 0, :], pairs[..., 1, :]
         turned = np.stack([a + b, a - b], axis=-2)
         if factor is not None:
