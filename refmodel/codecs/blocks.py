@@ -92,4 +92,5 @@ _MIDPOINTS = (_NUMBERS[:-1] + _NUMBERS[1:]) / np.float32(2)
 def ultra_codes(u: Floats) -> Bytes:
     """e2m1 codes by counting the midpoints below; NaN counts none, so that it is -6."""
     below = np.count_nonzero(u[..., None] > _MIDPOINTS, axis=-1)
-    return np.take(_CODES, below)
+    codes: Bytes = _CODES[below]
+    return codes

@@ -94,8 +94,9 @@ class Element:
         lost = _FRACTION_BITS - np.uint32(self.fraction_bits) + (raised - exponent)
         lost = np.minimum(lost, _FRACTION_BITS + np.uint32(2))  # enough for nothing to be left
         odd = (significand >> lost) & _ONE
-        kept: Words = (significand + (_ONE << (lost - _ONE)) - _ONE + odd) >> lost
-        return kept + ((raised - least) << np.uint32(self.fraction_bits))
+        kept = (significand + (_ONE << (lost - _ONE)) - _ONE + odd) >> lost
+        code: Words = kept + ((raised - least) << np.uint32(self.fraction_bits))
+        return code
 
     @cached_property
     def _values(self) -> Floats:
