@@ -1,4 +1,4 @@
-"""Builds kernels.cu: with nvcc for a GPU, with a host compiler for the CPU device.
+"""Builds kernels.cu with its headers: with nvcc for a GPU, with a host compiler for the CPU device.
 
 A library's name is a hash of all that decides its bytes, and it appears under that name at once
 and complete. So processes may build the same one at the same time, and nothing is ever stale.
@@ -18,11 +18,17 @@ from kvexact.impl.target import Unavailable
 
 SOURCE = Path(__file__).with_name("kernels.cu")
 
+#: What kernels.cu includes, and any other source may.
+HEADERS = tuple(sorted(SOURCE.parent.glob("*.cuh")))
+
 #: GPU generations that kernels.cu is written for.
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 
-_HOST_FLAGS = ("-x", "c++", "-std=c++17", "-O2", "-fPIC", "-shared", "-ffp-contract=off")
-_NVCC_FLAGS = ("-std=c++17", "-O3", "-fmad=false")
+# Values are encoded to the bit: each operation is rounded on its own, and subnormals are kept.
+_HOST_EXACT = ("-fno-fast-math", "-ffp-contract=off")
+_NVCC_EXACT = ("-fmad=false", "-ftz=false", "-prec-div=true")
+_HOST_FLAGS = ("-x", "c++", "-std=c++17", "-O2", "-fPIC", "-shared", *_HOST_EXACT)
+_NVCC_FLAGS = ("-std=c++17", "-O3", *_NVCC_EXACT)
 _COMPILE_LIMIT_S = 300
 
 
@@ -93,7 +99,8 @@ def _library(command: tuple[str, ...], macros: tuple[str, ...], source: Path) ->
     key = hashlib.sha256(_version(command[0]))
     for part in (*command, "", *macros):
         key.update(part.encode() + b"\0")
-    key.update(source.read_bytes())
+    for text in (source, *HEADERS):
+        key.update(text.read_bytes())
     if "-arch=native" in command:
         # The same words mean another program beside another GPU.
         key.update(_gpu_names())
@@ -129,7 +136,7 @@ def _cache_folder() -> Path:
 
 def _compile(command: tuple[str, ...], macros: tuple[str, ...], source: Path, target: Path) -> None:
     defines = [f"-D{macro}" for macro in macros]
-    words = [*command, *defines, "-o", str(target), str(source)]
+    words = [*command, *defines, f"-I{SOURCE.parent}", "-o", str(target), str(source)]
     try:
         done = subprocess.run(
             words, capture_output=True, text=True, check=False, timeout=_COMPILE_LIMIT_S

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvexact.impl.engine.copies import Copies
-from kvexact.impl.engine.device import WORD_BYTES, Device
-from kvexact.impl.engine.planner import Plan
+from kvexact.impl.engine.device import ROW_ALIGNMENT, WORD_BYTES, Device
+from kvexact.impl.engine.planner import Plan, raised
 from kvexact.impl.engine.tables import BlockTable, HostTable, distinct
 from kvexact.impl.engine.transfers import Transfers
+from kvexact.impl.engine.values import Codecs
 from kvexact.impl.engine.views import Views
 from kvexact.impl.target import Rows
 from kvexact.refmodel.ops import (
@@ -19,19 +20,18 @@ from kvexact.refmodel.ops import (
     Offload,
     Op,
     Read,
+    ReadValues,
     Reset,
     Restore,
     WriteTokens,
+    WriteValues,
     Zero,
 )
-
-#: Rows start at a multiple of this in scratch memory, so that wide accesses have a chance.
-_ROW_ALIGNMENT = 16
 
 
 def _rows_start(slots: int) -> int:
     """Where rows start in scratch memory, behind so many slots."""
-    return -(-WORD_BYTES * slots // _ROW_ALIGNMENT) * _ROW_ALIGNMENT
+    return raised(WORD_BYTES * slots, ROW_ALIGNMENT)
 
 
 @dataclass(slots=True)
@@ -47,6 +47,7 @@ class Cache:
     blocks: BlockTable
     host: HostTable
     views: Views
+    codecs: Codecs
     copies: Copies
     transfers: Transfers
 
@@ -77,38 +78,48 @@ class Cache:
 
     def write_tokens(self, op: WriteTokens, rows: Rows | None) -> None:
         index = self.blocks.group(op.group)
-        group = self.plan.groups[index]
         slots = self.blocks.slots(index, op.slots, unique=True)
         assert rows is not None
-        count = len(slots)
-        if not count:
+        if not slots:
             return
-        start = _rows_start(count)
+        start = _rows_start(len(slots))
         nbytes = start + sum([data.size for data in rows])
         scratch = self.device.scratch_of(nbytes)
-        scratch.words[:count] = slots
+        scratch.words[: len(slots)] = slots
         end = start
         for data in rows:
             scratch.bytes[end : end + data.size] = data.reshape(-1)
             end += data.size
         self.device.push(nbytes)
+        self._scatter("write", index, len(slots), start)
+
+    def write_values(self, op: WriteValues, rows: Rows | None) -> None:
+        index = self.blocks.group(op.group)
+        slots = self.blocks.slots(index, op.slots, unique=True, values=True)
+        assert rows is not None
+        if slots:
+            start = self.codecs.encode(index, slots, op.value_type, rows)
+            self._scatter("write_values", index, len(slots), start)
+
+    def _scatter(self, consumer: str, index: int, count: int, start: int) -> None:
+        """Store cells from ``start`` of scratch memory in the slots at its beginning."""
+        group = self.plan.groups[index]
         self.device.launch(
             "write",
-            *self.views.table("write", index),
-            scratch.device,
+            *self.views.table(consumer, index),
+            self.device.scratch.device,
             count,
             group.kernel_slots,
             self.plan.geometry.blocks * group.slots,
-            scratch.device + start,
+            self.device.scratch.device + start,
             self.pool,
         )
 
     def read(self, op: Read, _: Rows | None) -> Rows:
         index = self.blocks.group(op.group)
-        group = self.plan.groups[index]
         slots = self.blocks.slots(index, op.slots, unique=False)
         count = len(slots)
-        shapes = [one.shape for one in group.sets]
+        shapes = [one.shape for one in self.plan.groups[index].sets]
         sizes = [(count, s.layers, s.heads, s.cell_bytes) for s in shapes]
         start = _rows_start(count)
         nbytes = count * sum([s.layers * s.heads * s.cell_bytes for s in shapes])
@@ -116,15 +127,7 @@ class Cache:
         if count:
             scratch.words[:count] = slots
             self.device.push(WORD_BYTES * count)
-            self.device.launch(
-                "read",
-                *self.views.table("read", index),
-                scratch.device,
-                count,
-                group.kernel_slots,
-                scratch.device + start,
-                self.pool,
-            )
+            self._gather(index, count, start)
             self.device.pull(start, nbytes)
         rows = []
         for size in sizes:
@@ -132,6 +135,26 @@ class Cache:
             rows.append(scratch.bytes[start:end].reshape(size).copy())
             start = end
         return tuple(rows)
+
+    def read_values(self, op: ReadValues, _: Rows | None) -> Rows:
+        index = self.blocks.group(op.group)
+        slots = self.blocks.slots(index, op.slots, unique=False, values=True)
+        places = self.codecs.stage(index, slots)
+        if slots:
+            self._gather(index, len(slots), places.cells)
+        return self.codecs.decode(index, len(slots), places)
+
+    def _gather(self, index: int, count: int, start: int) -> None:
+        """Bring cells of the slots at the beginning of scratch memory to ``start`` of it."""
+        self.device.launch(
+            "read",
+            *self.views.table("read", index),
+            self.device.scratch.device,
+            count,
+            self.plan.groups[index].kernel_slots,
+            self.device.scratch.device + start,
+            self.pool,
+        )
 
     def zero(self, op: Zero, _: Rows | None) -> None:
         self._clear(op.group, self._owned(op))
@@ -183,11 +206,13 @@ _HANDLERS: dict[type[Op], Callable[[Cache, Any, Rows | None], Rows | None]] = {
     Allocate: Cache.allocate,
     Free: Cache.free,
     WriteTokens: Cache.write_tokens,
+    WriteValues: Cache.write_values,
     Zero: Cache.zero,
     CopyBlocks: Cache.copy_blocks,
     Offload: Cache.offload,
     Restore: Cache.restore,
     Read: Cache.read,
+    ReadValues: Cache.read_values,
     Evict: Cache.evict,
     Reset: Cache.reset,
 }

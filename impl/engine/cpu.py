@@ -16,6 +16,7 @@ import numpy as np
 from kvexact.impl.engine import build
 from kvexact.impl.engine.device import (
     HOST,
+    KERNELS,
     POISON,
     POOL,
     SCRATCH,
@@ -32,7 +33,7 @@ _NO_ACCESS = 0
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 _MOST_LANES = 32
 #: Arguments of an entry point, the context included.
-_ARGUMENTS = {"write": 9, "read": 8, "copy": 9, "zero": 6, "transfer": 5, "copy_batch": 7}
+_ARGUMENTS = {**KERNELS, "copy_batch": 7}
 
 # Words of kernels.cu's Context.
 _LANES, _REVERSE, _AREAS, _BAD_ADDRESS, _BAD_BYTES, _CONTEXT_WORDS = 0, 1, 2, 8, 9, 10

@@ -16,14 +16,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kvexact.impl.engine import build
-from kvexact.impl.engine.device import HOST, POISON, POOL, WORD_BYTES, Device, Scratch, Words
+from kvexact.impl.engine.device import (
+    HOST,
+    KERNELS,
+    POISON,
+    POOL,
+    WORD_BYTES,
+    Device,
+    Scratch,
+    Words,
+)
 from kvexact.impl.target import Bytes, DeviceLost, OutOfBounds, Unavailable
 
 #: Bytes of a guard band; a multiple of 256, which is how areas are aligned.
 _GUARD_BYTES = 4096
-
-#: Arguments of an entry point, the stream included.
-_ARGUMENTS = {"write": 9, "read": 8, "copy": 9, "zero": 6, "transfer": 5}
 
 _SOURCE_READ_IN_STREAM_ORDER = 1
 
@@ -92,8 +98,8 @@ class CudaDevice(Device):
         self._stream = self._torch.cuda.Stream()
         self._handle = int(self._stream.cuda_stream)
         library = ctypes.CDLL(str(build.cuda_library(macros, source)))
-        self._entries = {name: getattr(library, f"kv_{name}") for name in _ARGUMENTS}
-        for name, count in _ARGUMENTS.items():
+        self._entries = {name: getattr(library, f"kv_{name}") for name in KERNELS}
+        for name, count in KERNELS.items():
             self._entries[name].argtypes = [ctypes.c_int64] * count
         self._driver = _driver()
         self._areas: dict[int, _Area] = {}

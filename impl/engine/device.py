@@ -19,7 +19,21 @@ Words = npt.NDArray[np.int64]
 #: Areas of memory; kernels.cu has the same numbers.
 POOL, HOST, SCRATCH = 0, 1, 2
 
+#: Arguments of each kernel's entry point, the context or stream included.
+KERNELS = {
+    "write": 9,
+    "read": 8,
+    "copy": 9,
+    "zero": 6,
+    "transfer": 5,
+    "encode": 11,
+    "decode": 10,
+}
+
 WORD_BYTES = 8
+
+#: Rows start at a multiple of this in scratch memory, so that wide accesses have a chance.
+ROW_ALIGNMENT = 16
 
 #: What unused scratch memory holds: no result may lean on zeros that nobody wrote.
 POISON = 0xA5

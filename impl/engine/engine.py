@@ -17,6 +17,7 @@ from kvexact.impl.engine.refusals import Refusals
 from kvexact.impl.engine.regions import Registered, Registrar, facts
 from kvexact.impl.engine.tables import BlockTable, HostTable
 from kvexact.impl.engine.transfers import Transfers
+from kvexact.impl.engine.values import Codecs
 from kvexact.impl.engine.views import Views
 from kvexact.impl.target import Area, Bytes, Facts, Rows, Target
 from kvexact.refmodel.ops import Op
@@ -37,6 +38,7 @@ class Engine(Target):
     block_table: ClassVar[type[BlockTable]] = BlockTable
     host_table: ClassVar[type[HostTable]] = HostTable
     views: ClassVar[type[Views]] = Views
+    codecs: ClassVar[type[Codecs]] = Codecs
     copies: ClassVar[type[Copies]] = Copies
     transfers: ClassVar[type[Transfers]] = Transfers
     #: Compile-time macros of the kernels.
@@ -84,6 +86,7 @@ class Engine(Target):
             self.block_table(plan),
             self.host_table(plan.scheduler_slots, plan.geometry.host.chunk_blocks),
             views,
+            self.codecs(plan, device),
             self.copies(device, views, pool),
             self.transfers(plan, registered, device, pool, host),
         )
