@@ -301,8 +301,8 @@ SCATTERED = {
 }
 
 
-def strips_of(plan: Plan, consumer: str = "write") -> list[Strip]:
-    return Views(plan, None).field_strips(plan.groups[0], consumer)  # type: ignore[arg-type]
+def strips_of(plan: Plan, group: int = 0, consumer: str = "write") -> list[Strip]:
+    return Views(plan, None).field_strips(plan.groups[group], consumer)  # type: ignore[arg-type]
 
 
 def place(group: GroupPlan, strip: Strip, slot):  # an int, or an array of them
@@ -383,8 +383,8 @@ def test_encoded_writes_leave_the_pad_alone() -> None:
     plan = plan_of(LayerSet(2, 2, 27, 8, "turboquant_k8v4"), 4)
     fields = plan.groups[0].sets[0].shape.fields
     assert [field.name for field in fields] == ["k", "v", "v_scale", "v_zero", "pad"]
-    every, encoded = strips_of(plan, "write"), strips_of(plan, "write_values")
-    assert len(every) == len(strips_of(plan, "read")) == 20
+    every, encoded = strips_of(plan), strips_of(plan, consumer="write_values")
+    assert len(every) == len(strips_of(plan, consumer="read")) == 20
     assert encoded == [strip for strip in every if strip.row_offset % 36 != 35]
 
 

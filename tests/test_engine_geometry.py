@@ -2,23 +2,15 @@
 
 import random
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
+from test_engine_formats import layer_set, place, strips_of
 
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.engine.planner import Plan, Planner
 from kvexact.impl.engine.regions import Registrar
-from kvexact.refmodel.spec import (
-    PAGE_FORMATS,
-    ORDERS,
-    Geometry,
-    Group,
-    Host,
-    LayerSet,
-    Refused,
-)
+from kvexact.refmodel.spec import ORDERS, PAGE_FORMATS, Geometry, Group, Host, LayerSet, Refused
 
 HOST = Host(1 << 20)
 
@@ -229,22 +221,21 @@ def test_what_is_not_refused() -> None:
 
 
 def random_geometry(draw: random.Random) -> Geometry:
-    def layer_set() -> LayerSet:
-        page = draw.choice([None, None, 4096])
-        sizes = draw.choice([2, 4, 6]), draw.choice([0, 2, 4])
-        return LayerSet(
-            draw.randint(1, 3), draw.randint(1, 3), *sizes, draw.choice(PAGE_FORMATS), page
-        )
+    def any_set() -> LayerSet:
+        one = layer_set(draw.choice(PAGE_FORMATS), draw.randint(1, 3), draw.randint(1, 3))
+        page = draw.choice([None, None, 65536])
+        return replace(one, page_bytes=page, side=draw.random() < 0.3)
 
     groups = []
     for _ in range(draw.randint(1, 2)):
-        kernel = draw.randint(1, 3)
-        sets = tuple(layer_set() for _ in range(draw.randint(1, 2)))
-        groups.append(Group(kernel * draw.choice([1, 1, 2, 3]), kernel, sets))
+        kernel = draw.choice([1, 2, 3, 8, 32])
+        sets = tuple(any_set() for _ in range(draw.randint(1, 2)))
+        shared = draw.choice([1, 1, 1, 2])
+        groups.append(Group(kernel * draw.choice([1, 1, 2, 3]), kernel, sets, shared))
     return Geometry(
         tuple(groups),
         draw.randint(1, 4),
-        Host(1 << 16, draw.randint(1, 3), draw.choice([1, 7, 64])),
+        Host(1 << 24, draw.randint(1, 3), draw.choice([1, 7, 64])),
         draw.choice(ORDERS),
         draw.random() < 0.3,
         draw.choice([0, 4, 8]),
@@ -265,29 +256,18 @@ def accepted(count: int) -> list[Geometry]:
     return found
 
 
-def mark(facts: dict, geometry: Geometry, g: int) -> np.ndarray:
-    """How many fields of group ``g`` lie on each byte of the storage."""
-    marks = np.zeros(facts["pool.physical_bytes"], np.uint8)
-    group = geometry.groups[g]
-    kernel_blocks = geometry.blocks * group.block_size // group.kernel_block_size
-    for s, one in enumerate(group.layer_sets):
-        bits = {"fp32": 32, "fp16": 16, "bf16": 16, "int4_per_token_head": 4}.get(
-            one.page_format, 8
-        )
-        width = {"k": one.head_size_k * bits // 8, "v": one.head_size_v * bits // 8}
-        extents = (one.layers, kernel_blocks, one.kv_heads, group.kernel_block_size)
-        for name in ("k", "k_scale", "v", "v_scale"):
-            view = facts.get(f"g{g}.s{s}.{name}.view")
-            if view is None:
-                continue
-            for index in product(*map(range, extents)):
-                at = view[0] + sum(i * stride for i, stride in zip(index, view[1:], strict=True))
-                assert at >= 0
-                marks[at : at + width.get(name, 4)] += 1
-    return marks
+def mark(plan: Plan, g: int) -> np.ndarray:
+    """How many pieces of group ``g``'s slots lie on each byte of the storage."""
+    group = plan.groups[g]
+    slots = np.arange(plan.geometry.blocks * group.slots)
+    places = [
+        (place(group, strip, slots)[:, None] + np.arange(strip.bytes)).ravel()
+        for strip in strips_of(plan, g)
+    ]
+    return np.bincount(np.concatenate(places), minlength=plan.physical_bytes)
 
 
-def test_every_content_byte_is_one_fields_and_in_one_region() -> None:
+def test_every_content_byte_is_one_slots_and_in_one_region() -> None:
     for geometry in accepted(150):
         facts = CpuEngine().plan(geometry)
         regions = np.zeros(facts["pool.physical_bytes"], np.uint8)
@@ -295,15 +275,16 @@ def test_every_content_byte_is_one_fields_and_in_one_region() -> None:
             for block in range(count):
                 regions[base + block * stride :][:length] = 1
         union = np.zeros_like(regions)
+        plan = plan_of(geometry)
         for g, group in enumerate(geometry.groups):
-            marks = mark(facts, geometry, g)
+            marks = mark(plan, g)
             assert marks.max() == 1
             content = sum(
                 one.layers * facts[f"g{g}.s{s}.content_bytes"]
                 for s, one in enumerate(group.layer_sets)
             )
             assert int(marks.sum()) == content * geometry.blocks
-            union |= marks
+            union |= marks.astype(np.uint8)
         assert (union == regions).all()
         start = geometry.base_offset_bytes
         assert not regions[:start].any()
