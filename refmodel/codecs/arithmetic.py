@@ -22,7 +22,9 @@ def greater(a: Floats, b: float) -> Floats:
 
 def amax(x: Floats) -> Floats:
     """The greatest magnitude of each row, NaN apart, with an axis of length 1; 0 where none is."""
-    return np.fmax.reduce(np.abs(x), axis=-1, initial=np.float32(0), keepdims=True)
+    # Not fmax: of a signalling NaN and a number it makes NaN.
+    numbers = np.where(np.isnan(x), np.float32(0), np.abs(x))
+    return np.max(numbers, axis=-1, initial=np.float32(0), keepdims=True)
 
 
 def low(x: Floats) -> Floats:
