@@ -28,10 +28,12 @@ from kvexact.refmodel.ops import (
     Op,
     Pair,
     Read,
+    ReadValues,
     Reset,
     Restore,
     Slot,
     WriteTokens,
+    WriteValues,
     Zero,
 )
 from kvexact.refmodel.spec import ORDERS, Geometry, Group, Host, LayerSet, Refused
@@ -53,12 +55,16 @@ def opened(shape: Geometry, engine_type: type[CpuEngine] = CpuEngine) -> CpuEngi
     return engine
 
 
-def rows_of(shape: Geometry, op: WriteTokens) -> Rows:
+def rows_of(shape: Geometry, op: WriteTokens | WriteValues) -> Rows:
     draw = np.random.default_rng(op.tag)
     rows = []
     for one in shape.groups[op.group].layer_sets:
-        cell = one.head_size_k + one.head_size_v + (8 if one is INT8 else 0)
-        size = (len(op.slots), one.layers, one.kv_heads, cell)
+        width = one.head_size_k + one.head_size_v
+        if type(op) is WriteValues:
+            width *= 4
+        elif one is INT8:
+            width += 8
+        size = (len(op.slots), one.layers, one.kv_heads, width)
         rows.append(draw.integers(0, 256, size, np.uint8))
     return tuple(rows)
 
@@ -67,7 +73,8 @@ def run(engine: CpuEngine, shape: Geometry, *ops: Op) -> Rows | None:
     """Run ops; what the last one read."""
     read = None
     for op in ops:
-        read = engine.apply(op, rows_of(shape, op) if type(op) is WriteTokens else None)
+        writes = isinstance(op, WriteTokens | WriteValues)
+        read = engine.apply(op, rows_of(shape, op) if writes else None)
     return read
 
 
@@ -228,6 +235,58 @@ def test_refusals_of_blocks_and_slots() -> None:
     ):
         assert refusal(engine, shape, op) == reason, op
     run(engine, shape, WriteTokens(3, 0, (None, None), 1), CopyBlocks(4, 0, (Pair(0, 1),), 0))
+
+
+def test_refusals_of_values() -> None:
+    """Of formats with unknown codebooks; after a wrong range, before anything else."""
+    raw = LayerSet(1, 1, 16, 16, "turboquant_4bit_nc")
+    plain = LayerSet(1, 1, 16, 16, "bf16")
+    groups = tuple([Group(4, 4, sets) for sets in ((plain, raw), (plain,))])
+    shape = Geometry(groups, 6, Host(1 << 12), "BLHNC")
+    engine = opened(shape)
+    run(engine, shape, Allocate(0, 0, (0, 1)), Allocate(1, 1, (2,)))
+    for slots, reason in (
+        ((), "format"),
+        ((None,), "format"),
+        ((Slot(0, 0),), "format"),
+        ((Slot(2, 0), Slot(2, 0)), "format"),
+        ((Slot(2, 0), Slot(2, 4)), "range"),
+    ):
+        assert refusal(engine, shape, WriteValues(2, 0, slots, 1)) == reason
+        assert refusal(engine, shape, ReadValues(2, 0, slots)) == reason
+    twice = (Slot(0, 0), Slot(0, 0))
+    assert refusal(engine, shape, WriteValues(2, 1, twice, 1)) == "duplicate"
+    assert refusal(engine, shape, ReadValues(2, 1, twice)) == "owner"
+    assert refusal(engine, shape, ReadValues(2, 2, ())) == "range"
+    run(engine, shape, WriteTokens(3, 0, (Slot(0, 0),), 1), Read(4, 0, twice))
+
+
+def test_allocate_zeroes_content_after_all_checks() -> None:
+    padded = LayerSet(2, 1, 8, 8, "fp8_e4m3", 80)
+    shape = geometry(padded)
+    engine = opened(shape)
+    want = engine.view("pool").copy()
+    run(engine, shape, Allocate(0, 0, (3,)))
+    for blocks, reason in (((2, 20), "range"), ((2, 2), "duplicate"), ((2, 3), "owner")):
+        assert refusal(engine, shape, Allocate(1, 0, blocks, zero=True)) == reason
+    run(engine, shape, Allocate(1, 0, (2, 5), zero=True))
+    for layer, block in product(range(2), (2, 5)):
+        start = (layer * 20 + block) * 80
+        want[start : start + 64] = 0
+    assert (engine.view("pool") == want).all()
+    assert refusal(engine, shape, Allocate(2, 0, (5,))) == "owner"
+
+
+def test_refusals_of_slots_that_tokens_share() -> None:
+    shape = Geometry((Group(10, 10, (ODD,), 4),), 6, Host(1 << 12))
+    engine = opened(shape)
+    run(engine, shape, Allocate(0, 0, (0, 1)), WriteTokens(1, 0, (Slot(0, 1),), 1))
+    assert refusal(engine, shape, Read(2, 0, (Slot(0, 2),))) == "range"
+    assert refusal(engine, shape, CopyBlocks(2, 0, (Pair(0, 1),), 3)) == "range"
+    run(engine, shape, CopyBlocks(2, 0, (Pair(0, 1),), 2))
+    read = run(engine, shape, Read(3, 0, (Slot(0, 1), Slot(1, 1))))
+    assert read is not None
+    assert (read[0][0] == read[0][1]).all()
 
 
 def test_refusals_of_the_host_tier() -> None:
@@ -411,14 +470,18 @@ def test_lanes_have_bounds(lanes: int) -> None:
 MOVES = tuple((block, block // 2, block % 2) for block in range(16))
 LAUNCHES: dict[str, tuple[Op, dict[str, int]]] = {
     "allocate": (Allocate(1, 0, (18,)), {}),
+    "allocate, zero": (Allocate(1, 0, (18, 19), zero=True), {"zero": 1}),
+    "allocate, zero none": (Allocate(1, 0, (), zero=True), {}),
     "free": (Free(1, 0, (17,)), {}),
     "write_tokens": (WriteTokens(1, 0, (Slot(0, 1), None), 3), {"write": 1}),
+    "write_values": (WriteValues(1, 0, (Slot(0, 1), None), 3), {"encode": 1, "write": 1}),
     "zero": (Zero(1, 0, (0, 2)), {"zero": 1}),
     "copy_blocks": (CopyBlocks(1, 0, (Pair(0, 1), Pair(1, 2), Pair(3, 4))), {"copy": 2}),
     "offload": (offload(*MOVES), {"copy_batch": 1}),
     "restore": (restore((1, 0, 0)), {"copy_batch": 1}),
     "restore, fast": (restore((16, 0, 0), *MOVES[1:]), {"transfer": 1}),
     "read": (Read(1, 0, (Slot(0, 1), None)), {"read": 1}),
+    "read_values": (ReadValues(1, 0, (Slot(0, 1), None)), {"read": 1, "decode": 1}),
     "evict": (Evict(1, (0,)), {}),
     "reset": (Reset(1), {}),
 }
@@ -490,8 +553,14 @@ def test_a_kernel_without_a_body_is_noticed(kernel: str, tmp_path: Path) -> None
     noticed = {
         kind for kind in LAUNCHES if pool_after(build.SOURCE, kind) != pool_after(broken, kind)
     }
-    name = {"Write": "write_tokens", "Copy": "copy_blocks", "Transfer": "restore, fast"}
-    assert noticed == {name.get(kernel, kernel.lower())}
+    name = {
+        "Write": {"write_tokens", "write_values"},
+        "Read": {"read", "read_values"},
+        "Copy": {"copy_blocks"},
+        "Zero": {"zero", "allocate, zero"},
+        "Transfer": {"restore, fast"},
+    }
+    assert noticed == name[kernel]
 
 
 def test_kernels_are_all_known() -> None:
