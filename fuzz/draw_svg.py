@@ -107,7 +107,7 @@ def _draw_panel(
     canvas.y += 6
     draw_field_table(canvas, page)
     draw_cell(canvas, page)
-    start, name = placement.places[0].offset, "layer 0 in block 0"
+    start, name = placement.start, "layer 0 in block 0"
     in_host, positions = False, _NOTHING
     if wrong and finding:
         start, in_host = finding.start, finding.slot is not None
@@ -128,7 +128,7 @@ def _draw_pool(
 ) -> None:
     """Pool, host row and legend."""
     in_pool = wrong.positions if wrong and wrong.area == "pool" else _NOTHING
-    groups = len(pool.pieces)
+    groups = pool.groups
     note = f"a band for each {band_word(pool)}"
     if groups > 1:
         note += "; groups lie over the same bytes, one lane for each"
@@ -153,12 +153,12 @@ def _draw_pool(
 
 def _draw_legend(canvas: Canvas, pool: PoolMap, *, marked: bool) -> None:
     """What colours, patterns and letters mean; only those that this pool has."""
-    several = len(pool.pieces) > 1
+    several = pool.groups > 1
     entries = [
         (group_fill(group, 0, 0), f"group {group}" if several else "content")
-        for group in range(min(len(pool.pieces), GROUPS))
+        for group in range(min(pool.groups, GROUPS))
     ]
-    if any(piece.padding_bytes for pieces in pool.pieces for piece in pieces):
+    if any(piece.padding_bytes for piece in pool.pieces()):
         entries.append((PATTERN_FILLS["padding"], "padding of a page"))
     if several:
         entries.append((PATTERN_FILLS["unused"], "not used by a group"))

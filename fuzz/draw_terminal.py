@@ -11,7 +11,7 @@ from rich.text import Text
 
 from kvexact.fuzz.picture import HostRun, PoolMap, Run, host_runs, pool_map
 from kvexact.fuzz.picture_page import CellField, PageMap, PageRow, page_map
-from kvexact.fuzz.picture_palette import DARK_FIELDS, FIELD_FILLS, group_fill
+from kvexact.fuzz.picture_palette import DARK_FIELDS, FIELD_FILLS, FIELD_LETTERS, group_fill
 from kvexact.fuzz.picture_scale import Scale, kept, left_out, spans_of
 from kvexact.fuzz.picture_text import (
     FIELD_COLUMNS,
@@ -35,7 +35,6 @@ from kvexact.refmodel.spec import Geometry
 _LEAST_COLUMNS, _MOST_COLUMNS = 60, 120
 _ROWS, _CELLS, _BANDS, _GROUPS, _SETS = 7, 6, 6, 4, 4
 
-_LETTERS = {"k": "k", "k_scale": "K", "v": "v", "v_scale": "V"}
 _FILLS = {
     "padding": ("\u2591", "dim"),
     "unused": ("\u00b7", "dim"),
@@ -76,7 +75,7 @@ def _print_set(console: Console, pool: PoolMap, group: int, layer_set: int, widt
     for column in ("", *FIELD_COLUMNS):
         table.add_column(column, justify="left" if column in ("", "field") else "right")
     for row in field_rows(placement):
-        swatch = Text(f" {_LETTERS[row.name]} ", _field_style(row.name))
+        swatch = Text(f" {FIELD_LETTERS[row.name]} ", _field_style(row.name))
         table.add_row(swatch, row.name, *(f"{n:,}" for n in row.numbers))
     console.print(table)
     page = page_map(pool.planned.geometry, placement)
@@ -86,9 +85,9 @@ def _print_set(console: Console, pool: PoolMap, group: int, layer_set: int, widt
 
 def _cells(page: PageMap, width: int) -> Iterator[Text]:
     """The first cell of each kind of row over the whole width, with the bytes of its edges."""
-    kinds = {row.fields: row for row in (page.row(0), page.row(len(page) - 1))}
-    per_byte = (width - LABEL) / max(row.cell_bytes for row in kinds.values())
-    for row in kinds.values():
+    kinds = page.kinds()
+    per_byte = (width - LABEL) / max(row.cell_bytes for row in kinds)
+    for row in kinds:
         half = next((f" {index} half" for word, index in row.where if word == "half"), "")
         scale = Scale(((0, row.cell_bytes),), per_byte, 0)
         marks = [
@@ -108,7 +107,7 @@ def _page(page: PageMap, width: int) -> Iterator[Text]:
         for n, row in rows.items()
     }
     per_byte = min(Scale.fit(one, width - LABEL, GAP).per_byte for one in spans.values())
-    yield Text(f"page of layer 0 in block 0, from byte {page.placement.places[0].offset:,}", "dim")
+    yield Text(f"page of layer 0 in block 0, from byte {page.placement.start:,}", "dim")
     for some, gap in zip(ranges, [*left_out(ranges), 0], strict=True):
         for number in some:
             row = rows[number]
@@ -135,7 +134,7 @@ def _field_marks(row: PageRow, scale: Scale) -> Iterator[Mark]:
 
 
 def _field_mark(field: CellField, start: int, name: str) -> Mark:
-    letter, style = _LETTERS[field.name], _field_style(field.name)
+    letter, style = FIELD_LETTERS[field.name], _field_style(field.name)
     return Mark(start, start + field.width_bytes, name, letter, style)
 
 
@@ -146,7 +145,7 @@ def _field_style(name: str) -> str:
 
 def _print_pool(console: Console, pool: PoolMap, width: int) -> None:
     """Bands of the pool, one line for each group, the middle ones left out where they are many."""
-    groups = range(min(len(pool.pieces), _GROUPS))
+    groups = range(min(pool.groups, _GROUPS))
     console.print()
     console.print(Text.assemble(("pool", "bold"), f"  a band for each {band_word(pool)}"))
     for legend in _legend(pool):
@@ -165,7 +164,9 @@ def _print_pool(console: Console, pool: PoolMap, width: int) -> None:
 
 def _print_band(console: Console, pool: PoolMap, band: int, groups: range, width: int) -> None:
     starts = pool.starts(band)
-    last = f"b{len(starts) - 1}" if pool.by_layer else piece_name(pool, pool.pieces[pool.lead][-1])
+    stretch, _ = pool.place(band)
+    pieces = stretch.pieces[stretch.lead]
+    last = f"b{len(starts) - 1}" if pool.by_layer else piece_name(pool, pieces[-1])
     ranges = kept(len(starts), _most_items(last, width))
     spans = spans_of(ranges, starts, pool.extent(band)[1])
     scale = Scale.fit(spans, width - LABEL, GAP)
@@ -173,8 +174,8 @@ def _print_band(console: Console, pool: PoolMap, band: int, groups: range, width
         runs = (run for low, high in spans for run in pool.runs(group, band, low, high))
         marks = [_run_mark(pool, run) for run in runs]
         name = band_name(pool, band, group)
-        if len(pool.pieces) > 1:
-            name = f"g{group} {name if pool.by_layer else f'b{band}'}"
+        if pool.groups > 1:
+            name = f"g{group} {name if pool.by_layer or stretch.side else f'b{band}'}"
         console.print(line(name, strip(scale, marks, left_out(ranges))))
     edges = (starts[item] for some in ranges for item in some)
     console.print(line("", ticks(scale, edges)))
@@ -198,7 +199,7 @@ def _run_mark(pool: PoolMap, run: Run) -> Mark:
 def _legend(pool: PoolMap) -> Iterator[Text]:
     yield Text("L layer  b block  h head  s layer set  p part of a chunk  g group", "dim")
     marks = "\u2591 padding  \u00b7 not used by this group  \u22ef number of those left out"
-    if len(pool.pieces) > _GROUPS:
+    if pool.groups > _GROUPS:
         marks += f"  (the first {_GROUPS} groups)"
     yield Text(marks, "dim")
 
@@ -210,7 +211,7 @@ def _most_items(longest_name: str, width: int) -> int:
 
 def _print_host(console: Console, pool: PoolMap, width: int) -> None:
     """A row of the host tier as each group fills it."""
-    groups = range(min(len(pool.pieces), _GROUPS))
+    groups = range(min(pool.groups, _GROUPS))
     of_groups = [list(host_runs(pool.planned, group)) for group in groups]
     lead = max(groups, key=lambda group: len(of_groups[group]))
     starts = [run.start for run in of_groups[lead]]

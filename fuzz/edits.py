@@ -104,7 +104,7 @@ def simpler_choices(program: Program) -> Iterator[Program]:
         for item in fields(op):
             if item.name in _CHOICES and getattr(op, item.name) != item.default:
                 ops = list(program.ops)
-                ops[index] = replace(op, **{item.name: item.default})
+                ops[index] = _put(op, (item.name,), item.default)
                 yield program._replace(ops=tuple(ops))
 
 

@@ -64,7 +64,7 @@ class Family:
 
     def kinds(self, op_kinds: Collection[str]) -> frozenset[str]:
         """Of a target's op kinds those that it draws."""
-        return self.weights.keys() & frozenset(op_kinds)
+        return frozenset(self.weights).intersection(op_kinds)
 
     def draw_fitting(self, chooser: Chooser, fits: Callable[[Geometry], bool]) -> Geometry:
         """The first of many geometries that fits a target, or one that does not."""

@@ -67,18 +67,24 @@ class HostRun(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PoolMap:
-    """The bytes of one pool.
+class Stretch:
+    """Blocks side by side: those of the pool, or those of its side buffers behind them.
 
     Attributes:
-        planned: the geometry and its sizes.
+        start: bytes from the storage's start.
+        block_bytes: bytes of every block, whoever owns it.
+        blocks: how many there are.
         pieces: per group, in address order.
         by_layer: True where a band is one piece in all blocks, False where it is one whole block.
+        side: True for side buffers.
     """
 
-    planned: Plan
+    start: int
+    block_bytes: int
+    blocks: int
     pieces: tuple[tuple[Piece, ...], ...]
     by_layer: bool
+    side: bool
 
     @property
     def lead(self) -> int:
@@ -87,7 +93,64 @@ class PoolMap:
 
     @property
     def bands(self) -> int:
-        return len(self.pieces[self.lead]) if self.by_layer else self.planned.geometry.blocks
+        return len(self.pieces[self.lead]) if self.by_layer else self.blocks
+
+    def extent(self, band: int) -> tuple[int, int]:
+        """First byte of a band, and the byte after its last."""
+        if self.by_layer:
+            piece = self.pieces[self.lead][band]
+            return piece.start, piece.start + self.blocks * piece.block_stride
+        start = self.start + band * self.block_bytes
+        return start, start + self.block_bytes
+
+    def starts(self, band: int) -> Sequence[int]:
+        """Where the lead group's items of a band start: blocks of a layer, or pieces of a block."""
+        if self.by_layer:
+            start, end = self.extent(band)
+            return range(start, end, self.pieces[self.lead][band].block_stride)
+        return [piece.start + band * piece.block_stride for piece in self.pieces[self.lead]]
+
+    def page_runs(self, group: int, band: int, low: int, high: int) -> Iterator[Run]:
+        """A group's runs of pages that may meet [low, high) of a band, in address order."""
+        if not self.by_layer:
+            pieces, blocks = self.pieces[group], range(band, band + 1)
+        else:
+            pieces = self.pieces[group][band : band + 1]
+            stride = self.pieces[self.lead][band].block_stride
+            start, _ = self.extent(band)
+            blocks = range((low - start) // stride, -(-(high - start) // stride))
+        for piece in pieces:
+            for block in blocks:
+                start = piece.start + block * piece.block_stride
+                yield Run(start, piece.content_bytes, "content", piece, block)
+                end = start + piece.content_bytes
+                yield Run(end, piece.padding_bytes, "padding", piece, block)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMap:
+    """The bytes of one pool.
+
+    Attributes:
+        planned: the geometry and its sizes.
+        stretches: the blocks, then their side buffers; what has no bytes is left out.
+    """
+
+    planned: Plan
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def groups(self) -> int:
+        return len(self.planned.geometry.groups)
+
+    @property
+    def by_layer(self) -> bool:
+        """Whether a band is a piece of a page in all blocks, and not one whole block."""
+        return self.stretches[0].by_layer
+
+    @property
+    def bands(self) -> int:
+        return sum(stretch.bands for stretch in self.stretches)
 
     @property
     def base(self) -> Run:
@@ -98,20 +161,29 @@ class PoolMap:
         start = self.base.end + self.planned.logical_bytes
         return Run(start, self.planned.physical_bytes - start, "tail")
 
+    def pieces(self) -> Iterator[Piece]:
+        """All pieces of all groups."""
+        for stretch in self.stretches:
+            for of_group in stretch.pieces:
+                yield from of_group
+
+    def place(self, band: int) -> tuple[Stretch, int]:
+        """The stretch of a band, and which of the stretch's bands it is."""
+        for stretch in self.stretches:
+            if band < stretch.bands:
+                return stretch, band
+            band -= stretch.bands
+        raise IndexError(band)
+
     def extent(self, band: int) -> tuple[int, int]:
         """First byte of a band, and the byte after its last."""
-        if self.by_layer:
-            piece = self.pieces[self.lead][band]
-            return piece.start, piece.start + self.planned.geometry.blocks * piece.block_stride
-        start = self.base.end + band * self.planned.bytes_per_block
-        return start, start + self.planned.bytes_per_block
+        stretch, local = self.place(band)
+        return stretch.extent(local)
 
     def starts(self, band: int) -> Sequence[int]:
         """Where the lead group's items of a band start: blocks of a layer, or pieces of a block."""
-        if self.by_layer:
-            start, end = self.extent(band)
-            return range(start, end, self.pieces[self.lead][band].block_stride)
-        return [piece.start + band * piece.block_stride for piece in self.pieces[self.lead]]
+        stretch, local = self.place(band)
+        return stretch.starts(local)
 
     def band_of(self, byte: int) -> int | None:
         """The band of a byte of the storage; None in base offset and tail."""
@@ -121,10 +193,11 @@ class PoolMap:
 
     def runs(self, group: int, band: int, low: int = 0, high: int | None = None) -> Iterator[Run]:
         """A group's runs in [low, high) of a band, in address order, without a gap."""
-        start, end = self.extent(band)
+        stretch, local = self.place(band)
+        start, end = stretch.extent(local)
         at = start = max(start, low)
         end = end if high is None else min(end, high)
-        for run in self._page_runs(group, band, start, end):
+        for run in stretch.page_runs(group, local, start, end):
             first, last = max(run.start, start), min(run.end, end)
             if first >= last:
                 continue
@@ -141,21 +214,6 @@ class PoolMap:
             return Run(byte, 1, "base" if byte < self.base.end else "tail")
         return next(self.runs(group, band, byte, byte + 1))
 
-    def _page_runs(self, group: int, band: int, low: int, high: int) -> Iterator[Run]:
-        if not self.by_layer:
-            pieces, blocks = self.pieces[group], range(band, band + 1)
-        else:
-            pieces = self.pieces[group][band : band + 1]
-            stride = self.pieces[self.lead][band].block_stride
-            start, _ = self.extent(band)
-            blocks = range((low - start) // stride, -(-(high - start) // stride))
-        for piece in pieces:
-            for block in blocks:
-                start = piece.start + block * piece.block_stride
-                yield Run(start, piece.content_bytes, "content", piece, block)
-                end = start + piece.content_bytes
-                yield Run(end, piece.padding_bytes, "padding", piece, block)
-
 
 def pool_map(planned: Plan) -> PoolMap:
     """Describe a pool. Needs no memory: as many entries as a block has contiguous parts.
@@ -163,11 +221,27 @@ def pool_map(planned: Plan) -> PoolMap:
     Groups whose pages differ may overlay each other in an order that starts with L only where there
     is one block; that pool is one band.
     """
+    start = planned.geometry.base_offset_bytes
+    found = []
+    for side in (False, True):
+        stretch = _stretch(planned, start, side=side)
+        if any(stretch.pieces):
+            found.append(stretch)
+            start += stretch.blocks * stretch.block_bytes
+    return PoolMap(planned, tuple(found))
+
+
+def _stretch(planned: Plan, start: int, *, side: bool) -> Stretch:
     geometry = planned.geometry
     pieces = tuple(
-        tuple(sorted(_pieces(planned, g), key=_start)) for g in range(len(geometry.groups))
+        tuple(sorted(_pieces(planned, group, side=side), key=_start))
+        for group in range(len(geometry.groups))
     )
-    return PoolMap(planned, pieces, geometry.order[0] == "L" and geometry.blocks > 1)
+    block_bytes = max(
+        sum(piece.content_bytes + piece.padding_bytes for piece in of_group) for of_group in pieces
+    )
+    by_layer = geometry.order[0] == "L" and geometry.blocks > 1
+    return Stretch(start, block_bytes, geometry.blocks, pieces, by_layer, side)
 
 
 def host_runs(planned: Plan, group: int) -> Iterator[HostRun]:
@@ -186,9 +260,12 @@ def _start(piece: Piece) -> int:
     return piece.start
 
 
-def _pieces(planned: Plan, group: int) -> Iterator[Piece]:
+def _pieces(planned: Plan, group: int, *, side: bool) -> Iterator[Piece]:
+    sets = planned.geometry.groups[group].layer_sets
     for s, placement in enumerate(planned.placements[group]):
-        strides = placement.places[0].strides
+        if sets[s].side != side:
+            continue
+        strides = placement.grid
         parts = page_runs(placement)
         padding = placement.page_bytes - placement.content_bytes
         for layer in range(placement.extents["L"]):

@@ -1,8 +1,36 @@
 """Colours of fields and of groups, the same in the terminal and in an SVG."""
 
-FIELD_FILLS = {"k": "#8abdf0", "k_scale": "#1f5fa8", "v": "#98d9ac", "v_scale": "#1f7a4a"}
+FIELD_FILLS = {
+    "k": "#8abdf0",
+    "k_scale": "#1f5fa8",
+    "k_norm": "#1f5fa8",
+    "v": "#98d9ac",
+    "v_scale": "#1f7a4a",
+    "v_zero": "#0f4f2e",
+    "pad": "#d0d7de",
+    "latent": "#f0b98a",
+    "rope": "#f2dd8e",
+    "scale": "#a8561f",
+    "conv": "#8fd3d8",
+    "ssm": "#e3a6cf",
+}
+#: What stands for a field's bytes in a terminal.
+FIELD_LETTERS = {
+    "k": "k",
+    "k_scale": "K",
+    "k_norm": "K",
+    "v": "v",
+    "v_scale": "V",
+    "v_zero": "Z",
+    "pad": "-",
+    "latent": "l",
+    "rope": "r",
+    "scale": "S",
+    "conv": "c",
+    "ssm": "s",
+}
 #: Fields whose colour wants white text.
-DARK_FIELDS = frozenset({"k_scale", "v_scale"})
+DARK_FIELDS = frozenset({"k_scale", "k_norm", "v_scale", "v_zero", "scale"})
 
 #: Per group four tints: even and odd items of even layer sets, the same of odd layer sets.
 _GROUP_FILLS = (

@@ -40,10 +40,8 @@ def counted(count: int, thing: str) -> str:
 def summary(planned: Plan) -> Iterator[tuple[str, str]]:
     """Name and value of what describes a pool as a whole."""
     geometry = planned.geometry
-    cells = (
-        "keys of a page before its values" if geometry.kv_split else "keys and values side by side"
-    )
-    yield "order", f"{geometry.order}, {cells}"
+    split = ", keys of a page before its values" if geometry.kv_split else ""
+    yield "order", geometry.order + split
     yield "blocks", f"{geometry.blocks:,} x {size(planned.bytes_per_block)}"
     yield "logical", size(planned.logical_bytes)
     base = geometry.base_offset_bytes
@@ -73,10 +71,13 @@ def set_shape(planned: Plan, group: int, layer_set: int) -> str:
     owner = planned.geometry.groups[group]
     layers = owner.layer_sets[layer_set]
     block = f"block of {counted(owner.block_size, 'token')}"
+    if owner.tokens_per_state > 1:
+        block += f", {owner.tokens_per_state} to a slot"
     if owner.kernel_block_size != owner.block_size:
         block += f" = {owner.block_size // owner.kernel_block_size} kernel blocks"
+    side = ", side buffer" if layers.side else ""
     return (
-        f"{layers.page_format}, {counted(layers.layers, 'layer')}, "
+        f"{layers.page_format}{side}, {counted(layers.layers, 'layer')}, "
         f"{counted(layers.kv_heads, 'head')}, {block}, "
         f"head size {layers.head_size_k} key / {layers.head_size_v} value"
     )
@@ -119,10 +120,11 @@ def item_name(pool: PoolMap, run: Run) -> str:
 
 def band_name(pool: PoolMap, band: int, group: int) -> str:
     """Short name of a band as a group sees it."""
+    stretch, local = pool.place(band)
     if not pool.by_layer:
-        return f"block {band}"
-    pieces = pool.pieces[group]
-    return piece_name(pool, pieces[band]) if band < len(pieces) else "unused"
+        return f"{'side' if stretch.side else 'block'} {local}"
+    pieces = stretch.pieces[group]
+    return piece_name(pool, pieces[local]) if local < len(pieces) else "unused"
 
 
 def run_title(pool: PoolMap, run: Run) -> str:
@@ -157,5 +159,5 @@ def band_word(pool: PoolMap) -> str:
     """What a band is one of."""
     if not pool.by_layer:
         return "block"
-    spread_heads = any(spread(pool, piece) for piece in pool.pieces[pool.lead])
+    spread_heads = any(spread(pool, piece) for piece in pool.pieces())
     return "layer and head" if spread_heads else "layer"

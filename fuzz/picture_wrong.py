@@ -88,7 +88,7 @@ def page_of(pool: PoolMap, finding: Finding) -> PageMap | None:
 
 
 def _in_pool(pool: PoolMap, wrong: WrongBytes, byte: int) -> Finding:
-    groups = range(len(pool.pieces)) if wrong.group is None else [wrong.group]
+    groups = range(pool.groups) if wrong.group is None else [wrong.group]
     runs = [(group, pool.run_at(byte, group)) for group in groups]
     group, run = next(((g, r) for g, r in runs if r.kind == "content"), runs[0])
     if run.piece is None or run.block is None:
@@ -104,8 +104,8 @@ def page_start(pool: PoolMap, run: Run) -> int:
     """Byte of the storage at which the page of a run in a page starts."""
     assert run.piece is not None
     assert run.block is not None
-    first = pool.planned.placements[run.piece.group][run.piece.layer_set].places[0]
-    return first.offset + run.piece.layer * first.strides["L"] + run.block * first.strides["B"]
+    page = pool.planned.placements[run.piece.group][run.piece.layer_set]
+    return page.start + run.piece.layer * page.grid["L"] + run.block * page.grid["B"]
 
 
 def _in_host(pool: PoolMap, wrong: WrongBytes, byte: int) -> Finding:

@@ -228,19 +228,26 @@ class Run:
 
     def _rows(self, op: WriteTokens | WriteValues, predicted: str | None) -> Rows | None:
         """What a write stores; where it is refused, rows whose bytes do not matter."""
+        if isinstance(op, WriteValues):
+            return self._values(op, predicted)
         if predicted is None:
-            if type(op) is WriteValues:
-                return tuple(rows.copy() for rows in self.model.values(op))
             return self.model.split_rows(op, self.model.payload(op))
         if not 0 <= op.group < len(self.geometry.groups):
             return None
-        if type(op) is WriteTokens:
-            unseen = np.zeros((len(op.slots), self.model.layout(op.group).row_bytes), np.uint8)
-            return self.model.split_rows(op, unseen)
-        sets = self.geometry.groups[op.group].layer_sets
-        return tuple(
-            np.zeros((len(op.slots), *_values_shape(s, op.value_type)), np.uint8) for s in sets
-        )
+        unseen = np.zeros((len(op.slots), self.model.layout(op.group).row_bytes), np.uint8)
+        return self.model.split_rows(op, unseen)
+
+    def _values(self, op: WriteValues, predicted: str | None) -> Rows | None:
+        """The same for real values."""
+        if predicted is None:
+            return tuple(rows.copy() for rows in self.model.values(op))
+        if not 0 <= op.group < len(self.geometry.groups):
+            return None
+        shapes = [
+            (len(op.slots), *_values_shape(layers, op.value_type))
+            for layers in self.geometry.groups[op.group].layer_sets
+        ]
+        return tuple(np.zeros(shape, np.uint8) for shape in shapes)
 
     def _apply(self, op: Op, rows: Rows | None, predicted: str | None) -> Rows | None:
         """Send an op to the target and compare the verdict."""

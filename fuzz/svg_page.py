@@ -43,9 +43,9 @@ def draw_field_table(canvas: Canvas, page: PageMap) -> None:
 
 def draw_cell(canvas: Canvas, page: PageMap) -> None:
     """The first cell of each kind of row, enlarged to one scale, with its field boundaries."""
-    kinds = {row.fields: row for row in (page.row(0), page.row(len(page) - 1))}
-    per_byte = STRIP / max(row.cell_bytes for row in kinds.values())
-    for row in kinds.values():
+    kinds = page.kinds()
+    per_byte = STRIP / max(row.cell_bytes for row in kinds)
+    for row in kinds:
         scale = Scale(((0, row.cell_bytes),), per_byte, 0)
         canvas.y += 14
         half = next((f", {index} half" for word, index in row.where if word == "half"), "")

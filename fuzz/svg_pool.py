@@ -46,13 +46,14 @@ def draw_storage(canvas: Canvas, pool: PoolMap, wrong: Positions) -> None:
     if pool.bands <= _WHOLE_BANDS:
         for band in range(pool.bands):
             first, last = pool.extent(band)
-            title = f"{band_name(pool, band, pool.lead)}: bytes {first:,} to {last - 1:,}"
-            name = band_name(pool, band, pool.lead)
-            draw_run(canvas, scale, first, last, group_fill(pool.lead, 0, band), title, name)
+            lead = pool.place(band)[0].lead
+            name = band_name(pool, band, lead)
+            title = f"{name}: bytes {first:,} to {last - 1:,}"
+            draw_run(canvas, scale, first, last, group_fill(lead, 0, band), title, name)
     else:
         name = counted(pool.bands, "band")
         title = f"{name}: bytes {start:,} to {stop - 1:,}"
-        draw_run(canvas, scale, start, stop, group_fill(pool.lead, 0, 0), title, name)
+        draw_run(canvas, scale, start, stop, group_fill(0, 0, 0), title, name)
     for run in (pool.base, pool.tail):
         if run.length:
             draw_run(canvas, scale, run.start, run.end, PATTERN_FILLS[run.kind],
@@ -71,7 +72,7 @@ def draw_storage(canvas: Canvas, pool: PoolMap, wrong: Positions) -> None:
 
 def draw_bands(canvas: Canvas, pool: PoolMap, wrong: Positions) -> None:
     """Bands of the pool, the middle ones left out where they are many."""
-    groups = min(len(pool.pieces), GROUPS)
+    groups = min(pool.groups, GROUPS)
     low, high = np.searchsorted(wrong, (pool.base.end, pool.tail.start))
     hit = (pool.band_of(int(byte)) for byte in _samples(wrong[low:high]))
     focus = [band for band in hit if band is not None]
@@ -112,9 +113,9 @@ def _draw_band(
 ) -> None:
     low, high = np.searchsorted(wrong, pool.extent(band))
     canvas.y += 8 if low < high else 0
-    for group in range(min(len(pool.pieces), GROUPS)):
+    for group in range(min(pool.groups, GROUPS)):
         name = band_name(pool, band, group)
-        if len(pool.pieces) > 1:
+        if pool.groups > 1:
             same = not pool.by_layer and group
             name = f"g{group}" if same else f"{name}  g{group}"
         canvas.text(LEFT - 8, canvas.y + 14, name, "", "end")
@@ -145,7 +146,7 @@ def draw_host(canvas: Canvas, pool: PoolMap, slot: int | None, wrong: Positions)
         slot: the row whose wrong bytes are marked, or None.
         wrong: their positions, counted from the row's start.
     """
-    groups = range(min(len(pool.pieces), GROUPS))
+    groups = range(min(pool.groups, GROUPS))
     lead = max(groups, key=lambda group: sum(1 for _ in host_runs(pool.planned, group)))
     starts = [run.start for run in host_runs(pool.planned, lead)]
     focus = [bisect_right(starts, int(byte)) - 1 for byte in _samples(wrong)]
@@ -155,7 +156,7 @@ def draw_host(canvas: Canvas, pool: PoolMap, slot: int | None, wrong: Positions)
     canvas.y += 8 if wrong.size else 0
     canvas.text(MARGIN, canvas.y + 14, "any row" if slot is None else f"row {slot}")
     for group in groups:
-        if len(pool.pieces) > 1:
+        if pool.groups > 1:
             canvas.text(LEFT - 8, canvas.y + 14, f"g{group}", "", "end")
         for run in host_runs(pool.planned, group):
             _draw_host_run(canvas, pool, scale, group, run)

@@ -23,7 +23,7 @@ def draw_findings(canvas: Canvas, pool: PoolMap, wrong: WrongBytes) -> None:
     text = f"{counted(wrong.positions.size, 'wrong byte')} in the {area}, {where}"
     canvas.y += 30
     canvas.text(MARGIN, canvas.y, text, "head wrong")
-    reading = f" (as group {finding.group} reads it)" if len(pool.pieces) > 1 else ""
+    reading = f" (as group {finding.group} reads it)" if pool.groups > 1 else ""
     canvas.y += 18
     canvas.text(MARGIN, canvas.y, f"first: {finding.words(page_of(pool, finding))}{reading}")
     canvas.y += 8

@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from kvexact.fuzz.choose import Prng
+from kvexact.fuzz.demands import fitted, fitted_group
+from kvexact.fuzz.dimensions import Draft, GroupDraft, LayerSetDraft, build
+from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.picture import PoolMap, host_runs, pool_map
 from kvexact.fuzz.picture_page import PageMap, page_map
 from kvexact.fuzz.picture_scale import Scale, kept, left_out, spans_of
@@ -16,9 +20,10 @@ from kvexact.fuzz.picture_wrong import find
 from kvexact.fuzz.show import WrongBytes, draw_svg, draw_terminal
 from kvexact.refmodel.layout import group_layout
 from kvexact.refmodel.plan import plan
-from kvexact.refmodel.spec import PAGE_FORMATS, ORDERS, Geometry, Group, Host, LayerSet, Refused
+from kvexact.refmodel.spec import ORDERS, PAGE_FORMATS, Geometry, Group, Host, LayerSet, Refused
 
 INT8 = "int8_per_token_head"
+FP8 = "fp8_e4m3"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -47,14 +52,14 @@ OVERLAY = Geometry(
 LATENT = one_set(LayerSet(61, 1, 576, 0, "bf16"), 7411, tokens=64, chunk=4)
 NAMED = {
     "small": SMALL, "padded": PADDED, "spread": SPREAD, "split": SPLIT, "overlay": OVERLAY,
-    "heads outside layers": one_set(LayerSet(3, 2, 16, 16, "fp8_e4m3"), 5, order="BHLNC"),
+    "heads outside layers": one_set(LayerSet(3, 2, 16, 16, FP8), 5, order="BHLNC"),
     "a tail of many blocks": one_set(LayerSet(1, 1, 8, 0, "fp16"), 2, physical_bytes=4096),
     "one block, pages differ": Geometry(
-        (Group(2, 2, (LayerSet(2, 1, 8, 8, "fp8_e4m3"),)), Group(3, 3, (LayerSet(1, 2, 4, 4, "fp8_e4m3"),))),
+        (Group(2, 2, (LayerSet(2, 1, 8, 8, FP8),)), Group(3, 3, (LayerSet(1, 2, 4, 4, FP8),))),
         1, Host(1000),
     ),
     "a group that ends early": Geometry(
-        (Group(2, 2, (LayerSet(1, 1, 8, 8, "fp8_e4m3"),)), Group(2, 2, (LayerSet(3, 1, 8, 8, "fp8_e4m3"),))),
+        (Group(2, 2, (LayerSet(1, 1, 8, 8, FP8),)), Group(2, 2, (LayerSet(3, 1, 8, 8, FP8),))),
         4, Host(1000),
     ),
 }  # fmt: skip
@@ -91,7 +96,32 @@ def planned_at_random(count: int) -> Iterator[Geometry]:
         yield geometry
 
 
-MANY = [*NAMED.values(), *planned_at_random(150)]
+def of_every_format() -> Iterator[Geometry]:
+    """Each format at its least sizes, in padded pages and in others."""
+    for number, page_format in enumerate(PAGE_FORMATS):
+        layers = fitted(LayerSetDraft(2, 2, 8, 8, page_format, padding_bytes=number % 2 * 64))
+        group = fitted_group(GroupDraft(3, layer_sets=(layers,)))
+        yield build(Draft((group,), blocks=2, order=("LBHNC", "BLHNC")[number % 2]))
+
+
+def of_families() -> Iterator[Geometry]:
+    """What the families of values draw: side buffers, states, shared slots."""
+    for name in ("values", "latent", "hybrid"):
+        for seed in range(4):
+            yield FAMILIES[name].draw(Prng(seed))
+
+
+def able(geometries: Iterator[Geometry]) -> Iterator[Geometry]:
+    """Those that are not refused, and small."""
+    for geometry in geometries:
+        try:
+            if plan(geometry).logical_bytes < 30_000:
+                yield geometry
+        except Refused:
+            continue
+
+
+MANY = [*NAMED.values(), *planned_at_random(80), *of_every_format(), *able(of_families())]
 
 
 def svg_tree(text: str) -> ET.Element:
@@ -142,7 +172,7 @@ def test_content_runs_are_the_models_pages(geometry):
             cells = placement.cells_of_block_0()
             for block in range(geometry.blocks):
                 for layer in range(placement.extents["L"]):
-                    places = cells[:, layer] + block * placement.places[0].strides["B"]
+                    places = cells[:, layer] + block * placement.grid["B"]
                     owner[places.reshape(-1)] = s, layer, block
         drawn = np.full_like(owner, -1)
         for run in all_runs(pool, group):
@@ -158,7 +188,7 @@ def test_page_rows_name_every_content_byte(geometry):
     for placements in planned.placements:
         for placement in placements:
             page = page_map(geometry, placement)
-            cells = placement.cells_of_block_0()[:, 0] - placement.places[0].offset
+            cells = placement.cells_of_block_0()[:, 0] - placement.start
             names = [p.field.name for p in placement.places for _ in range(p.field.width_bytes)]
             in_order = sorted(cells.reshape(-1).tolist())
             rank = {address: number for number, address in enumerate(in_order)}
@@ -166,15 +196,15 @@ def test_page_rows_name_every_content_byte(geometry):
                 spot = page.spot(int(address))
                 assert page.spot_of_content(rank[address]) == spot
                 assert spot.field.name == names[byte]
-                assert spot.byte == byte - names.index(names[byte])
-                assert where(page, spot) == (token, head)
+                assert where(page, spot) == (token, head, byte - names.index(names[byte]))
 
 
-def where(page: PageMap, spot) -> tuple[int, int]:
-    """Token of the block, and head, as a picture's words say them."""
-    said = dict(re.findall(r"(kernel block|head|token) (\d+)", page.words(spot)))
+def where(page: PageMap, spot) -> tuple[int, int, int]:
+    """Slot of the block, head, and byte of the field, as a picture's words say them."""
+    said = dict(re.findall(r"(kernel block|head|token|byte) (\d+)", page.words(spot)))
     part = int(said.get("kernel block", 0))
-    return part * page.placement.extents["N"] + int(said["token"]), int(said["head"])
+    slot = part * page.placement.extents["N"] + int(said["token"])
+    return slot, int(said["head"]), int(said["byte"])
 
 
 @pytest.mark.parametrize("geometry", MANY)
@@ -320,7 +350,7 @@ def test_names_that_find_no_room_are_left_out():
 
 
 def test_many_groups_and_layer_sets_are_left_out_aloud():
-    sets = tuple(LayerSet(1, 1, 8, 8, "fp8_e4m3") for _ in range(9))
+    sets = tuple(LayerSet(1, 1, 8, 8, FP8) for _ in range(9))
     geometry = Geometry(tuple(Group(2, 2, sets) for _ in range(6)), 3, Host(1000), order="BLHNC")
     text = draw_svg(geometry)
     assert any("48 more layer sets" in line for line in texts(text))
@@ -342,7 +372,7 @@ def test_the_terminal_holds_the_numbers():
 
 
 def test_a_refused_geometry_is_not_drawn():
-    refused = one_set(LayerSet(1, 1, 8, 8, "fp8_e4m3", 8), 2)
+    refused = one_set(LayerSet(1, 1, 8, 8, FP8, 8), 2)
     with pytest.raises(Refused, match="page"):
         draw_svg(refused)
     with pytest.raises(Refused, match="page"):
