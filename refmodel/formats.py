@@ -104,7 +104,11 @@ def _per_token_head(per: int) -> Format:
 
 
 def _turboquant(*parts: Part) -> Format:
-    return Format(((*parts, *_VALUE_NUMBERS, Part("pad", "odd", 1)),))
+    return Format(((*parts, *_value_numbers(1), Part("pad", "odd", 1)),))
+
+
+def _value_numbers(unit: int) -> tuple[Part, Part]:
+    return _fixed("v_scale", 2, unit), _fixed("v_zero", 2, unit)
 
 
 def _regions(*regions: tuple[Part, ...]) -> Format:
@@ -125,8 +129,7 @@ def _state(conv: int, ssm: int) -> Format:
     return _halves((Part("conv", "k", conv, unit=conv),), (Part("ssm", "v", ssm, unit=ssm),))
 
 
-_KEY_NORM = _fixed("k_norm", 2, 2)
-_VALUE_NUMBERS = (_fixed("v_scale", 2, 2), _fixed("v_zero", 2, 2))
+_KEY_NORM = _fixed("k_norm", 2)
 _BF16 = (_key(2, unit=2), _value(2, unit=2))
 _NVFP4 = _regions(*((part,) for part in _scaled_halves(16)))
 _INDEXER = _regions((_fixed("latent", 128),), (_fixed("scale", 4, 4),))
@@ -149,7 +152,7 @@ FORMATS: dict[str, Format] = {
     "turboquant_k3v4_nc": _turboquant(_key(3, 8), _KEY_NORM, _value(1, 2)),
     "turboquant_3bit_nc": _turboquant(_key(3, 8), _KEY_NORM, _value(3, 8)),
     "turboquant_k8v4_planes": Format(
-        ((_key(1), _value(1, 2)), _VALUE_NUMBERS), per_head=frozenset({1})
+        ((_key(1), _value(1, 2)), _value_numbers(2)), per_head=frozenset({1})
     ),
     "ultraquant_4bit": _regions(_scaled_halves(32)),
     "nvfp4": _NVFP4,

@@ -8,7 +8,8 @@ import pytest
 
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.faults import FAULTS
-from kvexact.impl.target import DeviceLost, OutOfBounds, Rows, Target
+from kvexact.impl.target import Bytes, DeviceLost, OutOfBounds, Rows, Target
+from kvexact.refmodel.formats import cell_fields
 from kvexact.refmodel.ops import (
     Allocate,
     CopyBlocks,
@@ -19,14 +20,19 @@ from kvexact.refmodel.ops import (
     Op,
     Pair,
     Read,
+    ReadValues,
     Restore,
     Slot,
     WriteTokens,
+    WriteValues,
     Zero,
 )
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet, Refused
 
 INT8 = "int8_per_token_head"
+
+# What values a write stores, by its tag.
+ORDINARY, ZEROS, HALVES, HUGE = 1, 2, 3, 4
 
 
 def geometry(
@@ -64,6 +70,31 @@ TWO_SIZES = Geometry(
     (Group(4, 4, (layers(),)), Group(8, 8, (layers(),))), 6, Host(1 << 14), "BLHNC"
 )
 TAIL = geometry(layers(), tail_alignment=4096, host=Host(2000))
+LATENT = {"fp8_ds_mla": 576, "nvfp4_ds_mla": 576, "deepseek_v4": 512, "indexer_fp8": 128}
+SIDE = Geometry(
+    (Group(4, 4, (layers(2), LayerSet(1, 1, 128, 0, "indexer_fp8", side=True))),),
+    6,
+    Host(1 << 14),
+    "BLHNC",
+)
+STATE = Geometry((Group(8, 8, (LayerSet(1, 1, 4, 6, "state_fp32"),)),), 6, Host(1 << 14))
+SHARED = Geometry((Group(8, 8, (layers(),), tokens_per_state=4),), 6, Host(1 << 14))
+
+
+def latent(page_format: str, page_bytes: int | None = None) -> Geometry:
+    size = LATENT[page_format]
+    return geometry(LayerSet(1, 1, size, 0, page_format, page_bytes), blocks=4)
+
+
+def coded(
+    page_format: str, size: int = 8, pattern: int = 1, **more: float
+) -> tuple[Geometry, tuple[Op, ...]]:
+    """Values of a pattern, written into one slot of a format."""
+    one = LayerSet(1, 2, size, size, page_format, **more)
+    shape = latent(page_format) if page_format in LATENT else geometry(one)
+    return shape, (claim(0), WriteValues(1, 0, (Slot(0, 1),), pattern))
+
+
 MANY = tuple(Move(block, block, 0) for block in range(17))
 SHIFTED = tuple(Move(block + 1, block, 0) for block in range(17))
 
@@ -158,19 +189,70 @@ TRACES: dict[str, tuple[Geometry, tuple[Op, ...]]] = {
         (claim(0), offload(Move(0, 0, 0)), restore(Move(0, 0, 1))),
     ),
     "padded_pages_split": (geometry(layers(page_bytes=256), kernel=2), ()),
+    "value_scales_in_key_order": coded("nvfp4_swizzled", 64),
+    "regions_read_as_cells": (latent("deepseek_v4"), (claim(0), Read(1, 0, (Slot(0, 1),)))),
+    "state_scaled_with_block_size": (STATE, ()),
+    "state_moved_by_the_token": (
+        Geometry((Group(7, 7, (LayerSet(1, 1, 4, 6, "state_fp32"),)),), 6, Host(1 << 14)),
+        (claim(0), offload(Move(0, 0, 0))),
+    ),
+    "side_buffer_left_behind": (SIDE, (claim(0), offload(Move(0, 0, 0)))),
+    "side_buffer_not_copied": (SIDE, (claim(0, 1), CopyBlocks(1, 0, (Pair(0, 1),)))),
+    "side_buffer_at_the_blocks_stride": (SIDE, (claim(1), WriteTokens(1, 0, (Slot(1, 0),), 1))),
+    "packed_padding_zeroed": (latent("deepseek_v4", 2880), (claim(0), Zero(1, 0, (0,)))),
+    "tokens_taken_for_slots": (SHARED, (claim(1), WriteTokens(1, 0, (Slot(1, 0),), 1))),
+    "pad_written_with_values": coded("turboquant_k8v4", 2),
+    "largest_element_of_128": coded(INT8),
+    "no_least_scale": coded(INT8, pattern=ZEROS),
+    "scale_of_the_next_head": coded(INT8),
+    "half_to_even": coded(INT8, pattern=HALVES),
+    "truncated_for_rounded": coded("bf16"),
+    "overflow_wraps": coded("fp8_e4m3", pattern=HUGE),
+    "overflow_is_nan": coded("fp8_e4m3", pattern=HUGE),
+    "fnuz_for_fn": coded("fp8_per_token_head"),
+    "rope_as_fp16": coded("fp8_ds_mla"),
+    "high_nibble_first": coded("int4_per_token_head"),
+    "latent_scales_in_order": coded("nvfp4_ds_mla"),
+    "rotation_without_signs": coded("int4_per_token_head"),
+    "rotation_one_step_short": coded("int4_per_token_head"),
+    "zero_point_lost": coded("int4_per_token_head"),
+    "zero_point_in_scale": (
+        geometry(layers(cell="int4_per_token_head")),
+        (claim(0), ReadValues(1, 0, (Slot(0, 0),))),
+    ),
+    "global_scale_lost": coded("nvfp4", 16, k_scale=0.5),
+    "key_scale_for_values": coded("fp8_e4m3", k_scale=0.5),
+    "exponent_rounded_down": coded("deepseek_v4"),
+    "scale_to_nearest": coded("nvfp4_ds_mla"),
 }
 
 
 def rows_for(op: Op, shape: Geometry) -> Rows | None:
     """Rows of a write, every byte its own; None for other ops."""
-    if type(op) is not WriteTokens:
+    if type(op) not in (WriteTokens, WriteValues):
         return None
     made = []
     for one in shape.groups[op.group].layer_sets:
-        cell = {INT8: 8}.get(one.page_format, 0) + one.head_size_k + one.head_size_v
-        size = (len(op.slots), one.layers, one.kv_heads, cell)
-        made.append(np.random.default_rng(op.tag).integers(1, 255, size, np.uint8))
+        size = (len(op.slots), one.layers, one.kv_heads)
+        if type(op) is WriteTokens:
+            cell = sum(field.width_bytes for field in cell_fields(one))
+            made.append(np.random.default_rng(op.tag).integers(1, 255, (*size, cell), np.uint8))
+        else:
+            made.append(values(op.tag, (*size, one.head_size_k + one.head_size_v)))
     return tuple(made)
+
+
+def values(pattern: int, size: tuple[int, ...]) -> Bytes:
+    """fp32 elements of a pattern."""
+    found = np.random.default_rng(pattern).normal(0, 8, size).astype(np.float32)
+    if pattern == ZEROS:
+        found[:] = 0
+    elif pattern == HALVES:
+        found[..., :3] = 127, 0.5, 2.5
+        found[..., 3:] = 1.5
+    elif pattern == HUGE:
+        found[..., 0] = 1000
+    return found.view(np.uint8)
 
 
 def outcome(target: Target, shape: Geometry, op: Op | None) -> object:

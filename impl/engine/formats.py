@@ -119,11 +119,11 @@ def _parts(one: LayerSet) -> list[tuple[bool, list[_Part]]]:
         case "turboquant_k8v4":
             return [(_CELLS, _padded([("k", k, 1)], v // 2))]
         case "turboquant_4bit_nc":
-            return [(_CELLS, _padded([("k", k // 2, 1), ("k_norm", 2, 2)], v // 2))]
+            return [(_CELLS, _padded([("k", k // 2, 1), ("k_norm", 2, 1)], v // 2))]
         case "turboquant_k3v4_nc":
-            return [(_CELLS, _padded([("k", k * 3 // 8, 1), ("k_norm", 2, 2)], v // 2))]
+            return [(_CELLS, _padded([("k", k * 3 // 8, 1), ("k_norm", 2, 1)], v // 2))]
         case "turboquant_3bit_nc":
-            return [(_CELLS, _padded([("k", k * 3 // 8, 1), ("k_norm", 2, 2)], v * 3 // 8))]
+            return [(_CELLS, _padded([("k", k * 3 // 8, 1), ("k_norm", 2, 1)], v * 3 // 8))]
         case "turboquant_k8v4_planes":
             data = [("k", k, 1), ("v", v // 2, 1)]
             return [(_CELLS, data), (_ARRAYS, [("v_scale", 2, 2), ("v_zero", 2, 2)])]
@@ -154,7 +154,7 @@ def _scaled(k: int, v: int, k_scale: int, v_scale: int, unit: int = 4) -> list[_
 
 
 def _padded(key: list[_Part], value: int) -> list[_Part]:
-    parts = [*key, ("v", value, 1), ("v_scale", 2, 2), ("v_zero", 2, 2)]
+    parts = [*key, ("v", value, 1), ("v_scale", 2, 1), ("v_zero", 2, 1)]
     return [*parts, ("pad", sum([size for _, size, _ in parts]) % 2, 1)]
 
 

@@ -8,7 +8,8 @@ Kinds: WIDTH transfer extent, STRIDE stride from shape or dropped offset, PAD pa
 data, GRAN block granularities mixed up, LAYOUT axes or halves exchanged, ALIAS overlaid views, ELEM
 size of an element, CAP capacity, MAP wrong id mapping, OBO off by one, PADSLOT pad row written,
 ALIGN alignment or tile, COVER part of the state not moved, ZERO zeroed range, STALE or EVICT
-content that is gone, REUSE source or target in use.
+content that is gone, REUSE source or target in use, CODEC rule of encoding, DTYPE encoding taken
+for another.
 """
 
 from importlib import import_module
@@ -17,7 +18,14 @@ from kvexact.impl.faults.register import FAULTS, Fault
 
 __all__ = ["FAULTS", "Fault"]
 
-for _part in ("places", "transfers", "kernels", "tables"):  # in the order of reports
+for _part in (
+    "places",
+    "transfers",
+    "kernels",
+    "tables",
+    "formats",
+    "codecs",
+):  # in the order of reports
     import_module(f"{__name__}.{_part}")
 
 # Each engine is found by kvexact fuzz --target kvexact.impl.faults:NAME.
