@@ -4,22 +4,28 @@ No stride is computed here. A cursor steps over memory in physical order, byte a
 what it passes. From these notes the tests work out addresses, regions, overlaps and refusals anew.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvexact.refmodel.spec import Geometry, Group, LayerSet
 
-ELEMENT_BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "fp8_e4m3": 8}
 PADDING = "padding"
-Steps = range | str
+DOCS = Path(__file__).parents[1] / "docs" / "formats.md"
 
 
 class Note(NamedTuple):
-    """The cursor passed ``width`` bytes of one field of one cell, or the padding of one page."""
+    """The cursor passed ``width`` bytes of a field of a cell, or the padding of one page.
+
+    ``token`` is a slot, ``at`` the first of these bytes as the field counts them; of a field that
+    lies in one piece it is 0.
+    """
 
     group: int
     layer_set: int
@@ -30,6 +36,7 @@ class Note(NamedTuple):
     field: str
     start: int
     width: int
+    at: int = 0
 
     @property
     def span(self) -> range:
@@ -37,32 +44,87 @@ class Note(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A field of a cell: its half, bytes and unit."""
+    """A field of a cell: the region in which the documents put it, its bytes and its unit."""
 
     name: str
-    half: str
-    width: int
+    region: int
+    width: Fraction
     unit: int
 
 
-def parts_of(shape: LayerSet) -> list[Part]:
+class Row(NamedTuple):
+    """A format as docs/formats.md has it: kind, and per region (field, bytes, unit)."""
+
+    kind: str
+    regions: tuple[tuple[tuple[str, str, int], ...], ...]
+
+
+def _documented() -> dict[str, Row]:
+    """The first table of docs/formats.md that names fields, by format."""
+    found = {}
+    for line in DOCS.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 3 and cells[1] in ("row", "regions", "per head"):
+            names = re.findall(r"`(\w+)`", cells[0])
+            text = cells[2] if "[" in cells[2] else f"[{cells[2]}]"
+            for column, name in enumerate(names):
+                regions = []
+                for region in re.findall(r"\[([^]]*)\]", text):
+                    fields = re.findall(r"`(\w+)`(?:\(([^)]*)\))?", region)
+                    regions.append(tuple(_field(*field, column) for field in fields))
+                found[name] = Row(cells[1], tuple(regions))
+    return found
+
+
+def _field(name: str, size: str, column: int) -> tuple[str, str, int]:
+    """A field's bytes as an expression, and its unit, in one of the table's columns of formats."""
+    size, *unit = size.split(", unit ")
+    head, *others = size.split(", ")
+    if others:
+        head = head.split("·")[0] + "·" + [head.split("·")[1], *others][column]
+    if unit:
+        return name, head, int(unit[0])
+    if "·" in head and "/" not in head:
+        return name, head, int(head.split("·")[1])
+    return name, head, int(head) if head in ("2", "4") else 1
+
+
+ROWS = _documented()
+
+
+@cache
+def parts_of(shape: LayerSet) -> tuple[Part, ...]:
     """The fields of a cell, in logical order."""
-    parts = []
-    for half, elements in (("k", shape.head_size_k), ("v", shape.head_size_v)):
-        if shape.page_format.endswith("per_token_head"):
-            bits = 4 if shape.page_format.startswith("int4") else 8
-            parts.append(Part(half, half, elements * bits // 8, 1))
-            parts.append(Part(f"{half}_scale", half, 4, 4))
-        else:
-            size = ELEMENT_BITS[shape.page_format] // 8
-            parts.append(Part(half, half, elements * size, size))
-    return [part for part in parts if part.width]
+    parts: list[Part] = []
+    sizes = {"Dk": shape.head_size_k, "Dv": shape.head_size_v, "": 0}
+    for number, region in enumerate(ROWS[shape.page_format].regions):
+        for name, size, unit in region:
+            factors = re.split("[·/]", size)
+            width = Fraction(sizes[factors[0]] if factors[0] in sizes else int(factors[0]))
+            for sign, factor in zip(re.findall("[·/]", size), factors[1:], strict=True):
+                width = width * int(factor) if sign == "·" else width / int(factor)
+            if name == "pad":
+                width = sum((part.width for part in parts), Fraction(0)) % 2
+            packed = ROWS[shape.page_format].kind == "row" and "turboquant" in shape.page_format
+            parts.append(Part(name, number, width, 1 if packed else unit))
+    return tuple(part for part in parts if part.width)
 
 
+def is_state(shape: LayerSet) -> bool:
+    return shape.page_format.startswith("state_")
+
+
+def slots_of(group: Group, shape: LayerSet) -> int:
+    """Slots of a block, counted."""
+    whole = range(group.tokens_per_state, group.block_size + 1, group.tokens_per_state)
+    return 1 if is_state(shape) else len(whole)
+
+
+@cache
 def content_of(group: Group, shape: LayerSet) -> int:
     """Content bytes of one layer in one block, counted cell by cell."""
-    cells = [part.width for part in parts_of(shape)] * (shape.kv_heads * group.block_size)
-    return sum(cells)
+    cells = [part.width for part in parts_of(shape)] * (shape.kv_heads * slots_of(group, shape))
+    return int(sum(cells))
 
 
 def page_of(group: Group, shape: LayerSet) -> int:
@@ -70,14 +132,20 @@ def page_of(group: Group, shape: LayerSet) -> int:
     return content_of(group, shape) if shape.page_bytes is None else shape.page_bytes
 
 
-def group_bytes(group: Group) -> int:
-    """Bytes of one block of a group."""
-    return sum(page_of(group, shape) for shape in group.layer_sets for _ in range(shape.layers))
+def group_bytes(group: Group, *, side: bool) -> int:
+    """Bytes of one block of a group: of its side buffers, or of its other layer sets."""
+    sets = [shape for shape in group.layer_sets if shape.side == side]
+    return sum(page_of(group, shape) for shape in sets for _ in range(shape.layers))
+
+
+def area_bytes(geometry: Geometry, *, side: bool) -> int:
+    """Bytes of every block before the side buffers, or in them."""
+    return max(group_bytes(group, side=side) for group in geometry.groups)
 
 
 def block_bytes(geometry: Geometry) -> int:
     """Bytes of the pool for every block."""
-    return max(group_bytes(group) for group in geometry.groups)
+    return area_bytes(geometry, side=False) + area_bytes(geometry, side=True)
 
 
 @cache
@@ -87,17 +155,17 @@ def walk(geometry: Geometry) -> tuple[Note, ...]:
 
 
 def _walk(geometry: Geometry) -> Iterator[Note]:
-    for g, group in enumerate(geometry.groups):
-        if geometry.order[0] == "L":
-            walker = Walker(geometry, g, geometry.base_offset_bytes)
-            for s in range(len(group.layer_sets)):
-                yield from walker.layer_set(s, range(geometry.blocks))
-        else:
-            for block in range(geometry.blocks):
-                start = geometry.base_offset_bytes + block * block_bytes(geometry)
+    behind = geometry.base_offset_bytes + geometry.blocks * area_bytes(geometry, side=False)
+    for side, base in ((False, geometry.base_offset_bytes), (True, behind)):
+        for g, group in enumerate(geometry.groups):
+            sets = [s for s, shape in enumerate(group.layer_sets) if shape.side == side]
+            blocks = range(geometry.blocks)
+            stretches = [blocks] if geometry.order[0] == "L" else [range(b, b + 1) for b in blocks]
+            for stretch in stretches:
+                start = base + stretch.start * area_bytes(geometry, side=side)
                 walker = Walker(geometry, g, start)
-                for s in range(len(group.layer_sets)):
-                    yield from walker.layer_set(s, range(block, block + 1))
+                for s in sets:
+                    yield from walker.layer_set(s, stretch)
 
 
 class Walker:
@@ -111,46 +179,118 @@ class Walker:
 
     def layer_set(self, s: int, blocks: range) -> Iterator[Note]:
         """Pass one layer set in these blocks."""
-        shape = self.group.layer_sets[s]
+        self.s, self.shape = s, self.group.layer_sets[s]
         kernel = self.group.kernel_block_size
-        axes: dict[str, Steps] = {
-            "L": range(shape.layers),
+        self.slots = slots_of(replace(self.group, block_size=kernel), self.shape)
+        self.ranges = {
+            "L": range(self.shape.layers),
             "B": blocks,
             "P": range(self.group.block_size // kernel),
-            "H": range(shape.kv_heads),
-            "N": range(kernel),
-            "S": "kv",
+            "H": range(self.shape.kv_heads),
+            "N": range(self.slots),
         }
         order = list(self.geometry.order[:4])
         self.page_axis = max("LB", key=order.index)
         order.insert(order.index("B") + 1, "P")
-        if self.geometry.kv_split:
-            inner = max("LP", key=order.index)
-            order.insert(order.index(inner) + 1, "S")
-        self.s, self.shape, self.kernel = s, shape, kernel
-        self.padding = max(page_of(self.group, shape) - content_of(self.group, shape), 0)
-        self.parts = parts_of(shape)
-        yield from self._descend([(axis, axes[axis]) for axis in order], {"S": "kv"})
+        inner = 1 + order.index(max("LP", key=order.index))
+        self.padding = max(page_of(self.group, self.shape) - content_of(self.group, self.shape), 0)
+        self.inside = order[inner:]
+        yield from self._grid(order[:inner], {"H": 0})
 
-    def _descend(self, axes: list[tuple[str, Steps]], at: dict[str, Any]) -> Iterator[Note]:
+    def _grid(self, axes: list[str], at: dict[str, int]) -> Iterator[Note]:
+        """Pass pages, down to the point where one layer, block and kernel block is left."""
         if not axes:
-            yield from self._cell(at)
+            for region in self._regions():
+                yield from self._region(region, at)
             return
-        (axis, steps), *inner = axes
-        for step in steps:
+        axis, *inner = axes
+        for step in self.ranges[axis]:
             at[axis] = step
-            yield from self._descend(inner, at)
+            yield from self._grid(inner, at)
             if axis == self.page_axis and self.padding:
-                yield self._note(at, 0, 0, PADDING, self.padding)
+                yield self._note({**at, "H": 0, "slot": 0}, PADDING, self.padding)
 
-    def _cell(self, at: dict[str, Any]) -> Iterator[Note]:
-        token = at["P"] * self.kernel + at["N"]
-        for part in self.parts:
-            if part.half in at["S"]:
-                yield self._note(at, at["H"], token, part.name, part.width)
+    def _regions(self) -> list[list[Part]]:
+        """Fields that lie together in a page."""
+        parts = parts_of(self.shape)
+        if ROWS[self.shape.page_format].kind != "row":
+            numbers = range(len(ROWS[self.shape.page_format].regions))
+            return [[part for part in parts if part.region == number] for number in numbers]
+        if not self.geometry.kv_split:
+            return [[*parts]]
+        key = [part for part in parts if part.name in ("k", "k_scale", "conv")]
+        return [key, [part for part in parts if part not in key]]
 
-    def _note(self, at: dict[str, Any], head: int, token: int, field: str, width: int) -> Note:
-        note = Note(self.g, self.s, at["L"], at["B"], head, token, field, self.cursor, width)
+    def _region(self, parts: list[Part], at: dict[str, int]) -> Iterator[Note]:
+        fmt = self.shape.page_format
+        names = [part.name for part in parts]
+        in_planes = fmt == "turboquant_k8v4_planes" and "v_scale" in names
+        if ROWS[fmt].kind == "per head" or in_planes or fmt in ("bf16_rocm", "bf16_aiter"):
+            for head in self.ranges["H"] if "H" in self.inside else [at["H"]]:
+                for part in parts:
+                    yield from self._array(part, {**at, "H": head})
+        else:
+            yield from self._cells(self.inside, parts, at)
+
+    def _cells(self, axes: list[str], parts: list[Part], at: dict[str, int]) -> Iterator[Note]:
+        if not axes:
+            for part in parts:
+                if (self.shape.page_format, part.name) == ("nvfp4_swizzled", "v_scale"):
+                    yield from self._swizzled(int(part.width), at)
+                else:
+                    yield self._note({**at, "slot": at["N"]}, part.name, int(part.width))
+            return
+        axis, *inner = axes
+        for step in self.ranges[axis]:
+            yield from self._cells(inner, parts, {**at, axis: step})
+
+    def _swizzled(self, width: int, at: dict[str, int]) -> Iterator[Note]:
+        """The scales that lie in one row: a quarter of those of four slots, in turn."""
+        tile, quarter = divmod(at["N"], 4)
+        for byte in range(quarter * width // 4, (quarter + 1) * width // 4):
+            for slot in range(4 * tile, 4 * tile + 4):
+                yield self._note({**at, "slot": slot}, "v_scale", 1, byte)
+
+    def _array(self, part: Part, at: dict[str, int]) -> Iterator[Note]:
+        """One field of all slots of a head: slot by slot, or as a scattered field's tiles say."""
+        slots, elements = self.slots, int(part.width) // 2
+        tiles = {  # loops, outermost first: letter of slot or element, how many steps, how long
+            ("bf16_cpu_vec", "k"): [("d", elements, 1), ("t", slots, 1)],
+            ("bf16_cpu_amx", "k"): [
+                *(("t", slots // 16, 16), ("d", elements // 2, 2)),
+                *(("t", 16, 1), ("d", 2, 1)),
+            ],
+            ("bf16_cpu_amx", "v"): [
+                *(("d", elements // 16, 16), ("t", slots // 2, 2)),
+                *(("d", 16, 1), ("t", 2, 1)),
+            ],
+            ("bf16_rocm", "k"): [("d", elements // 8, 8), ("t", slots, 1), ("d", 8, 1)],
+            ("bf16_rocm", "v"): [("d", elements, 1), ("t", slots, 1)],
+            ("bf16_aiter", "k"): [("d", elements // 8, 8), ("t", slots, 1), ("d", 8, 1)],
+            ("bf16_aiter", "v"): [("t", slots // 8, 8), ("d", elements, 1), ("t", 8, 1)],
+        }
+        loops = tiles.get((self.shape.page_format, part.name))
+        if loops:
+            yield from self._tiled(loops, part.name, at, {"d": 0, "t": 0})
+            return
+        for slot in range(slots):
+            yield self._note({**at, "slot": slot}, part.name, int(part.width))
+
+    def _tiled(
+        self, loops: list[tuple[str, int, int]], name: str, at: dict[str, int], sums: dict[str, int]
+    ) -> Iterator[Note]:
+        if not loops:
+            yield self._note({**at, "slot": sums["t"]}, name, 2, 2 * sums["d"])
+            return
+        (letter, steps, length), *inner = loops
+        for step in range(steps):
+            further = {**sums, letter: sums[letter] + step * length}
+            yield from self._tiled(inner, name, at, further)
+
+    def _note(self, at: dict[str, Any], field: str, width: int, byte: int = 0) -> Note:
+        token = at["P"] * self.slots + at["slot"] if field != PADDING else 0
+        place = (at["L"], at["B"], at["H"], token)
+        note = Note(self.g, self.s, *place, field, self.cursor, width, byte)
         self.cursor += width
         return note
 
@@ -198,56 +338,113 @@ def splittable(geometry: Geometry, g: int) -> bool:
 
 
 def misaligned(geometry: Geometry) -> bool:
-    """Whether some field of some cell starts off its unit."""
-    for note in walk(geometry):
-        if note.field != PADDING:
-            shape = geometry.groups[note.group].layer_sets[note.layer_set]
-            units = {part.name: part.unit for part in parts_of(shape)}
-            if note.start % units[note.field]:
-                return True
-    return False
+    """Whether some piece of some field of some cell starts off the field's unit."""
+    units = {
+        (g, s, part.name): part.unit
+        for g, group in enumerate(geometry.groups)
+        for s, shape in enumerate(group.layer_sets)
+        for part in parts_of(shape)
+    }
+    return any(
+        note.start % units[note.group, note.layer_set, note.field]
+        for note in walk(geometry)
+        if note.field != PADDING
+    )
+
+
+def cell_fits(shape: LayerSet) -> bool:
+    """Whether the sizes meet what docs/formats.md demands of a cell."""
+    fmt, key, value, heads = (
+        *(shape.page_format, shape.head_size_k),
+        *(shape.head_size_v, shape.kv_heads),
+    )
+    nvfp4 = fmt in ("nvfp4", "nvfp4_swizzled", "nvfp4_per_head")
+    one_size = nvfp4 or fmt == "ultraquant_4bit" or fmt.startswith("bf16_")
+    powers = [2**n for n in range(40)]
+    latent = {"fp8_ds_mla": 576, "nvfp4_ds_mla": 576} | {
+        name: 512 if name.startswith("deepseek") else 128
+        for name in ROWS
+        if name.startswith(("deepseek", "indexer"))
+    }
+    return (
+        all(part.width.denominator == 1 for part in parts_of(shape))
+        and (key == value or not one_size)
+        and (key % 16 == 0 or not nvfp4)
+        and (key % 64 == 0 or fmt != "nvfp4_swizzled")
+        and ((key % 32 == 0 and key in powers) or fmt != "ultraquant_4bit")
+        and (not fmt.startswith("int4") or all(d == 0 or d % 1024 for d in (key, value)))
+        and (key % 32 == 0 or fmt != "bf16_cpu_amx")
+        and (key % 8 == 0 or fmt not in ("bf16_rocm", "bf16_aiter"))
+        and (fmt not in latent or (heads, key, value) == (1, latent[fmt], 0))
+        and (heads == 1 or not is_state(shape))
+    )
+
+
+def layout_fits(geometry: Geometry, group: Group, shape: LayerSet) -> bool:
+    """Whether order, split, slots and group can hold the format."""
+    fmt, order = shape.page_format, geometry.order
+    halves = fmt in ("fp32", "fp16", "bf16") or "_per_token_head" in fmt or is_state(shape)
+    halves = halves or re.match("fp8_e[45]m[23]", fmt) is not None
+    spread = order in ("LHBNC", "BHLNC")
+    arrays = ROWS[fmt].kind == "per head" or fmt in (
+        *("turboquant_k8v4_planes", "bf16_rocm", "bf16_aiter"),
+    )
+    slots = slots_of(replace(group, block_size=group.kernel_block_size), shape)
+    tile = {"nvfp4_swizzled": 4, "bf16_cpu_amx": 32, "bf16_aiter": 8}.get(fmt, 1)
+    return (
+        len({is_state(other) for other in group.layer_sets}) == 1
+        and (halves or not geometry.kv_split)
+        and not (ROWS[fmt].kind != "row" and shape.kv_heads > 1 and spread)
+        and not (arrays and shape.kv_heads > 1 and slots > 1 and order.endswith("NHC"))
+        and slots % tile == 0
+    )
+
+
+def kernel_blocks_fit(geometry: Geometry, g: int) -> bool:
+    """Whether a group's blocks can be seen as its kernel blocks."""
+    group = geometry.groups[g]
+    if group.block_size % group.kernel_block_size:
+        return False
+    if group.block_size == group.kernel_block_size:
+        return True
+    return (
+        group.kernel_block_size % group.tokens_per_state == 0
+        and not is_state(group.layer_sets[0])
+        and splittable(geometry, g)
+    )
 
 
 def reason(geometry: Geometry) -> str | None:
     """Why a geometry must be refused, from what its bytes would do."""
     members = [(group, shape) for group in geometry.groups for shape in group.layer_sets]
-    inner = max("LB", key=geometry.order.index)
-    heads_outside = geometry.order.index("H") < geometry.order.index(inner)
-    logical = geometry.blocks * block_bytes(geometry)
-    host = geometry.host
-    chunk = max(
-        sum(content_of(group, shape) * shape.layers for shape in group.layer_sets)
-        for group in geometry.groups
-    )
-    row = chunk * host.chunk_blocks
-    while row % host.row_alignment:
-        row += 1
-    odd = [
-        shape.page_format.startswith("int4") and (shape.head_size_k % 2 or shape.head_size_v % 2)
-        for _, shape in members
-    ]
-    if any(odd):
+    if not all(cell_fits(shape) for _, shape in members):
         return "cell"
-    if any(page_of(*member) < content_of(*member) for member in members):
+    if not all(layout_fits(geometry, *member) for member in members):
+        return "layout"
+    if any(page_of(*m) < content_of(*m) or not content_of(*m) for m in members):
         return "page"
+    heads_outside = geometry.order in ("LHBNC", "BHLNC")
     if heads_outside and any(
         page_of(*member) > content_of(*member) and member[1].kv_heads > 1 for member in members
     ):
         return "padding"
     if geometry.blocks > 1 and overlapping(geometry):
         return "overlay"
-    for g, group in enumerate(geometry.groups):
-        if group.block_size % group.kernel_block_size:
-            return "kernel_split"
-        if group.kernel_block_size < group.block_size and not splittable(geometry, g):
-            return "kernel_split"
+    if not all(kernel_blocks_fit(geometry, g) for g in range(len(geometry.groups))):
+        return "kernel_split"
     if misaligned(geometry):
         return "alignment"
+    logical = geometry.blocks * block_bytes(geometry)
     if geometry.logical_bytes is not None and geometry.logical_bytes != logical:
         return "pool_size"
     physical = geometry.physical_bytes
     if physical is not None and physical < geometry.base_offset_bytes + logical:
         return "pool_size"
-    if host.capacity_bytes < row:
-        return "host"
-    return None
+    host = geometry.host
+    row = host.chunk_blocks * max(
+        sum(content_of(group, shape) * shape.layers for shape in group.layer_sets)
+        for group in geometry.groups
+    )
+    while row % host.row_alignment:
+        row += 1
+    return "host" if host.capacity_bytes < row else None

@@ -7,11 +7,12 @@ from itertools import product
 import numpy as np
 import pytest
 from bruteforce import (
-    ELEMENT_BITS,
     PADDING,
+    area_bytes,
     block_bytes,
     content_of,
     group_bytes,
+    is_state,
     misaligned,
     overlapping,
     page_of,
@@ -19,23 +20,48 @@ from bruteforce import (
     parts_of,
     reason,
     runs,
+    slots_of,
     splittable,
     walk,
 )
 from small_geometries import CASES, accepted, cases
 
 from kvexact.refmodel.facts import facts
+from kvexact.refmodel.formats import FORMATS
 from kvexact.refmodel.layout import group_layout
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import (
-    PAGE_FORMATS,
     GEOMETRY_REASONS,
     ORDERS,
+    PAGE_FORMATS,
     Geometry,
     Group,
     Host,
     LayerSet,
 )
+
+HALVES = {name for name, row in FORMATS.items() if row.halves}
+ONE_HEAD = ("fp8_ds", "nvfp4_ds", "deepseek", "indexer", "state_")
+
+
+def kernel_slots(group: Group) -> int:
+    """Slots of a kernel block."""
+    return slots_of(replace(group, block_size=group.kernel_block_size), group.layer_sets[0])
+
+
+def spans_by_slot(
+    geometry: Geometry,
+) -> dict[tuple[int, int, int], list[tuple[tuple[int, ...], range]]]:
+    """Per (group, block, slot) what the walk found, with its rank in a row."""
+    found: dict[tuple[int, int, int], list[tuple[tuple[int, ...], range]]] = {}
+    for note in walk(geometry):
+        if note.field != PADDING:
+            shape = geometry.groups[note.group].layer_sets[note.layer_set]
+            field = [part.name for part in parts_of(shape)].index(note.field)
+            rank = (note.layer_set, note.layer, note.head, field, note.at)
+            slot = (note.group, note.block, note.token)
+            found.setdefault(slot, []).append((rank, note.span))
+    return found
 
 
 def test_verdicts_are_those_of_the_bytes() -> None:
@@ -59,6 +85,7 @@ def test_the_draw_meets_every_verdict_and_feature() -> None:
         padded = any(page_of(g, s) > content_of(g, s) for g in groups for s in g.layer_sets)
         heads = any(shape.kv_heads > 1 for shape in shapes)
         mixed = any(len({page_of(g, s) for s in g.layer_sets}) > 1 for g in groups)
+        sides = {shape.side for shape in shapes}
         features.update(
             [
                 (geometry.order, "halves" if geometry.kv_split else "cells"),
@@ -66,26 +93,51 @@ def test_the_draw_meets_every_verdict_and_feature() -> None:
                 (geometry.order, "heads" if heads else "head"),
                 (geometry.order, "kernel blocks" if split else "whole blocks"),
                 (geometry.order, "padded" if padded else "dense"),
+                *((geometry.order, "side" if side else "no side") for side in sides),
+                ("side", geometry.blocks > 1, sides == {True}),
                 ("base offset", geometry.base_offset_bytes > 0),
                 ("mixed pages", mixed),
-                *(("format", shape.page_format) for shape in shapes),
+                *(("shared slots", group.tokens_per_state > 1) for group in groups),
+                *(("ragged slot", g.block_size % g.tokens_per_state > 0) for g in groups),
                 *(("no value", shape.head_size_v == 0) for shape in shapes),
                 *(("blocks", geometry.blocks > 1) for shape in shapes),
+                *((shape.page_format, geometry.order) for shape in shapes),
+                *((shape.page_format, "split", geometry.kv_split) for shape in shapes),
+                *((shape.page_format, "heads", shape.kv_heads) for shape in shapes),
+                *(
+                    (shape.page_format, "kernel blocks")
+                    for group in groups
+                    for shape in group.layer_sets
+                    if group.kernel_block_size < group.block_size
+                ),
+                *(
+                    (shape.page_format, "slots")
+                    for group in groups
+                    for shape in group.layer_sets
+                    if slots_of(group, shape) > 1
+                ),
             ]
         )
-    kinds = ["halves", "cells", "groups", "group", "heads", "head", "padded", "dense"]
+    kinds = ["halves", "cells", "groups", "group", "heads", "head", "padded", "dense", "side"]
     wanted: set[object] = {*product(ORDERS, [*kinds, "kernel blocks", "whole blocks"])}
-    wanted |= {*product(["format"], PAGE_FORMATS)}
     wanted |= {*product(["base offset", "mixed pages", "no value", "blocks"], [True, False])}
-    assert wanted <= set(features), wanted - set(features)
-    assert min(features[key] for key in wanted) >= 2, features
+    wanted |= {*product(["shared slots", "ragged slot"], [True, False])}
+    wanted |= {*product(["side"], [True, False], [True, False])}
+    wanted |= {*product(PAGE_FORMATS, ORDERS), *product(HALVES, ["split"], [True])}
+    several = {name for name in PAGE_FORMATS if not name.startswith(ONE_HEAD)}
+    wanted |= {*product(several, ["heads"], [1, 2, 3])}
+    slotted = [name for name in PAGE_FORMATS if not name.startswith("state_")]
+    wanted |= {(fmt, "slots") for fmt in slotted}
+    wanted |= {(fmt, "kernel blocks") for fmt in slotted if fmt != "bf16_cpu_amx"}
+    missing = wanted - set(features)
+    assert not missing, missing
 
 
 def test_sizes() -> None:
     """Content, page, block, pool: each size of the facts is what counting gives."""
     for seed, geometry, planned in accepted():
         found = facts(planned)
-        logical = geometry.blocks * max(group_bytes(group) for group in geometry.groups)
+        logical = geometry.blocks * block_bytes(geometry)
         needed = geometry.base_offset_bytes + logical
         physical = geometry.physical_bytes
         if physical is None:
@@ -102,7 +154,10 @@ def test_sizes() -> None:
 
 
 def test_views_reproduce_every_address() -> None:
-    """Offset and strides of a view lead to every cell of every layer, block, head and token."""
+    """Offset and strides of a view lead to every cell of every layer, block, head and slot.
+
+    Of a scattered field they lead to the first byte of slots 0 and 1.
+    """
     for seed, geometry, planned in accepted():
         found = facts(planned)
         expected_views = {
@@ -112,17 +167,20 @@ def test_views_reproduce_every_address() -> None:
             for part in parts_of(shape)
         }
         assert {name for name in found if name.endswith(".view")} == expected_views, seed
+        scattered = {(note.group, note.layer_set, note.field) for note in walk(geometry) if note.at}
         for note in walk(geometry):
             if note.field == PADDING:
                 continue
             group = geometry.groups[note.group]
             ratio = group.block_size // group.kernel_block_size
-            kernel_block = note.block * ratio + note.token // group.kernel_block_size
-            token = note.token % group.kernel_block_size
+            part, slot = divmod(note.token, kernel_slots(group))
+            kernel_block = note.block * ratio + part
             view = found[f"g{note.group}.s{note.layer_set}.{note.field}.view"]
             assert isinstance(view, tuple)
-            at = (1, note.layer, kernel_block, note.head, token)
-            assert np.dot(np.array(view), np.array(at)) == note.start, (seed, note)
+            at = (1, note.layer, kernel_block, note.head, slot)
+            pieces = (note.group, note.layer_set, note.field) in scattered
+            if not pieces or (note.at == 0 and slot < 2):
+                assert np.dot(np.array(view), np.array(at)) == note.start, (seed, note)
 
 
 def test_axes_of_extent_1_have_stride_0() -> None:
@@ -132,8 +190,8 @@ def test_axes_of_extent_1_have_stride_0() -> None:
         for g, group in enumerate(geometry.groups):
             for s, shape in enumerate(group.layer_sets):
                 ratio = group.block_size // group.kernel_block_size
-                kernel_blocks, tokens = geometry.blocks * ratio, group.kernel_block_size
-                extents = (shape.layers, kernel_blocks, shape.kv_heads, tokens)
+                kernel_blocks = geometry.blocks * ratio
+                extents = (shape.layers, kernel_blocks, shape.kv_heads, kernel_slots(group))
                 for part in parts_of(shape):
                     view = found[f"g{g}.s{s}.{part.name}.view"]
                     assert isinstance(view, tuple)
@@ -144,25 +202,22 @@ def test_axes_of_extent_1_have_stride_0() -> None:
 def test_row_addresses() -> None:
     """A token's row is its cells by layer set, layer and head, each in logical field order."""
     for seed, geometry, planned in accepted():
-        cells: dict[tuple[int, int, int], list[tuple[tuple[int, ...], range]]] = {}
-        for note in walk(geometry):
-            if note.field != PADDING:
-                shape = geometry.groups[note.group].layer_sets[note.layer_set]
-                field = [part.name for part in parts_of(shape)].index(note.field)
-                rank = (note.layer_set, note.layer, note.head, field)
-                slot = (note.group, note.block, note.token)
-                cells.setdefault(slot, []).append((rank, note.span))
+        cells = spans_by_slot(geometry)
         for g, group in enumerate(geometry.groups):
             layout = group_layout(planned, g)
-            blocks, tokens = np.divmod(
-                np.arange(geometry.blocks * group.block_size), group.block_size
-            )
+            assert layout.slots == slots_of(group, group.layer_sets[0]), seed
+            blocks, tokens = np.divmod(np.arange(geometry.blocks * layout.slots), layout.slots)
             rows = layout.of_slots(blocks, tokens)
             assert layout.row_bytes == rows.shape[1]
-            sizes = [
-                (s.layers, s.kv_heads, sum(p.width for p in parts_of(s))) for s in group.layer_sets
-            ]
+            sizes, data = [], []
+            for shape in group.layer_sets:
+                sizes.append(
+                    (shape.layers, shape.kv_heads, sum(part.width for part in parts_of(shape)))
+                )
+                for part in parts_of(shape) * (shape.layers * shape.kv_heads):
+                    data += [part.name != "pad"] * int(part.width)
             assert list(layout.shapes) == sizes, seed
+            assert layout.data.tolist() == data, seed
             for row, block, token in zip(rows, blocks, tokens, strict=True):
                 ordered = sorted(cells[g, int(block), int(token)], key=lambda item: item[0])
                 assert row.tolist() == [a for _, span in ordered for a in span], seed
@@ -193,21 +248,35 @@ def test_overlay_refusals_are_real() -> None:
 
 
 def test_every_byte_has_a_meaning() -> None:
-    """Between base and tail every byte is content or padding of the largest group."""
+    """Between base and tail every byte is content or padding of the largest group, once."""
     for seed, geometry, planned in accepted():
         meaning = ["tail"] * planned.physical_bytes
         meaning[: geometry.base_offset_bytes] = ["base"] * geometry.base_offset_bytes
-        largest = max(range(len(geometry.groups)), key=lambda g: group_bytes(geometry.groups[g]))
-        for note in walk(geometry):
-            if note.group == largest:
-                for address in note.span:
-                    assert meaning[address] == "tail", seed
-                    meaning[address] = "padding" if note.field == PADDING else "content"
+        for side in (False, True):
+            sizes = [group_bytes(group, side=side) for group in geometry.groups]
+            for note in walk(geometry):
+                shape = geometry.groups[note.group].layer_sets[note.layer_set]
+                if note.group == sizes.index(max(sizes)) and shape.side == side:
+                    for address in note.span:
+                        assert meaning[address] == "tail", seed
+                        meaning[address] = "padding" if note.field == PADDING else "content"
         middle = meaning[geometry.base_offset_bytes :][: planned.logical_bytes]
         assert set(middle) <= {"content", "padding"}, seed
         rest = meaning[geometry.base_offset_bytes + planned.logical_bytes :]
         assert set(rest) <= {"tail"}, seed
         assert len(meaning) == planned.physical_bytes, seed
+
+
+def test_side_buffers_lie_behind_the_blocks() -> None:
+    """No byte of a side buffer lies before the last byte of any other layer set."""
+    seen = 0
+    for seed, geometry, _ in accepted():
+        border = geometry.base_offset_bytes + geometry.blocks * area_bytes(geometry, side=False)
+        for note in walk(geometry):
+            side = geometry.groups[note.group].layer_sets[note.layer_set].side
+            assert (note.start >= border) == side, seed
+            seen += side
+    assert seen > 1000
 
 
 def test_regions_are_the_content() -> None:
@@ -287,10 +356,10 @@ def test_alignment() -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("fmt", ELEMENT_BITS)
+@pytest.mark.parametrize("fmt", ["fp32", "fp16", "bf16", "fp8_e4m3", "state_fp32"])
 def test_unscaled_dense_pools_are_always_aligned(order: str, fmt: str) -> None:
     """Without scales and paddings nothing can lie off its unit, whatever the sizes."""
-    shape = LayerSet(2, 3, 5, 3, fmt)
+    shape = LayerSet(2, 1 if fmt.startswith("state_") else 3, 5, 3, fmt)
     geometry = Geometry((Group(3, 3, (shape,)),), 2, Host(9999), order=order)
     assert not misaligned(geometry)
     plan(geometry)
@@ -308,8 +377,8 @@ def test_kernel_blocks_have_one_stride() -> None:
             starts: dict[tuple[object, ...], list[int]] = {}
             for note in walk(geometry):
                 if note.group == g and note.field != PADDING:
-                    token = note.token % group.kernel_block_size
-                    key = (note.layer_set, note.layer, note.head, token, note.field)
+                    slot = note.token % kernel_slots(group)
+                    key = (note.layer_set, note.layer, note.head, slot, note.field, note.at)
                     starts.setdefault(key, []).append(note.start)
             for addresses in starts.values():
                 assert len(set(np.diff(sorted(addresses)).tolist())) == 1, seed
@@ -317,18 +386,26 @@ def test_kernel_blocks_have_one_stride() -> None:
 
 
 def test_kernel_split_refusals_are_real() -> None:
-    """What is refused as `kernel_split` has a ragged last kernel block, or gaps between blocks."""
-    ragged = gaps = 0
+    """What is refused as `kernel_split` is ragged, cuts a slot or a state, or leaves gaps."""
+    seen: Counter[str] = Counter()
     for case in cases():
         if case.reason == "kernel_split":
-            indivisible = [g.block_size % g.kernel_block_size for g in case.geometry.groups]
-            split = [
-                g
-                for g, group in enumerate(case.geometry.groups)
-                if group.kernel_block_size < group.block_size
-            ]
-            ragged += any(indivisible)
-            gaps += not any(indivisible)
-            assert any(indivisible) or not all(splittable(case.geometry, g) for g in split), case
-    assert ragged >= 5
-    assert gaps >= 5
+            why = {why_not(case.geometry, g) for g in range(len(case.geometry.groups))}
+            assert why != {None}, case
+            seen.update(found for found in why if found)
+    assert set(seen) == {"ragged", "state", "slot", "gaps"}
+    assert min(seen.values()) >= 2, seen
+
+
+def why_not(geometry: Geometry, g: int) -> str | None:
+    """Why a group cannot be seen as kernel blocks."""
+    group = geometry.groups[g]
+    if group.block_size % group.kernel_block_size:
+        return "ragged"
+    if group.kernel_block_size == group.block_size:
+        return None
+    if is_state(group.layer_sets[0]):
+        return "state"
+    if group.kernel_block_size % group.tokens_per_state:
+        return "slot"
+    return None if splittable(geometry, g) else "gaps"
