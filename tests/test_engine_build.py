@@ -102,7 +102,8 @@ def test_kernels_compile_without_warnings(tmp_path: Path, cache: Path) -> None:
 
 def test_planted_macros_are_those_of_the_kernels() -> None:
     planted = [macro for fault in FAULTS.values() for macro in fault.target.macros]
-    assert sorted(planted) == sorted(re.findall(r"ifdef (KVEXACT_\w+)", build.SOURCE.read_text()))
+    sources = "".join(path.read_text() for path in (build.SOURCE, *build.HEADERS))
+    assert sorted(planted) == sorted(re.findall(r"ifdef (KVEXACT_\w+)", sources))
 
 
 def test_cuda_says_why_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ ROWS = {
     "indexer_fp8": 128,
     "indexer_fp8_ue8m0": 128,
 }
-HEAD_SIZE = {"nvfp4_swizzled": 128, "bf16_rocm": 24, "bf16_cpu_vec": 6}
+HEAD_SIZE = {"nvfp4_swizzled": 128, "bf16_rocm": 24, "turboquant_k8v4": 27, "bf16_cpu_vec": 6}
 
 
 def layer_set(page_format: str, heads: int = 2, layers: int = 2, side: bool = False) -> LayerSet:
