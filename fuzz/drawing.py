@@ -68,6 +68,18 @@ def draw_pool(
     )
 
 
+def odd_rows(chooser: Chooser, page_format: str) -> Draft:
+    """Rows that end with a pad byte: other fields come to an odd number of bytes.
+
+    Scales are aligned all the same, as what lies before the first of them and the base are odd.
+    """
+    key = {"turboquant_k8v4": 5, "turboquant_4bit_nc": 6}[page_format]
+    layers = LayerSetDraft(pick(chooser, (1, 2)), pick(chooser, (1, 2)), key, 4, page_format)
+    group = GroupDraft(pick(chooser, (1, 3, 4)), layer_sets=(layers,))
+    draft = draw_pool(chooser, group, split_percent=0)
+    return replace(draft, base_offset_bytes=pick(chooser, (1, 5, 4099)))
+
+
 def equal_pages(chooser: Chooser, draft: Draft) -> Draft:
     """Groups that agree about their pages: heads and tokens may trade places, layers may differ."""
     first = draft.groups[0]

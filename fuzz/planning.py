@@ -16,7 +16,7 @@ def planning(chooser: Chooser) -> Geometry:
     for _ in range(1 + weighted(chooser, (6, 3, 1))):
         group = _any_group(chooser)
         groups.append(fitted_group(group) if fits else group)
-    orders = orders_of(groups) if fits else ORDERS
+    orders = orders_of(groups) if fits and chance(chooser, 80) else ORDERS
     draft = Draft(
         tuple(groups),
         pick(chooser, (*VALUES["blocks"], 42072, 89067, 2**31 // 4096)),
@@ -39,7 +39,7 @@ def planning(chooser: Chooser) -> Geometry:
 def _any_group(chooser: Chooser) -> GroupDraft:
     return GroupDraft(
         pick(chooser, VALUES["kernel_block_size"]),
-        pick(chooser, VALUES["kernel_parts"]) if chance(chooser, 30) else 1,
+        pick(chooser, VALUES["kernel_parts"]) if chance(chooser, 20) else 1,
         pick(chooser, VALUES["ragged_tokens"]) if chance(chooser, 3) else 0,
         tuple(_any_set(chooser) for _ in range(1 + weighted(chooser, (6, 3, 1)))),
         pick(chooser, VALUES["tokens_per_state"]) if chance(chooser, 15) else 1,

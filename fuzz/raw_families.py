@@ -17,6 +17,7 @@ from kvexact.fuzz.drawing import (
     draw_pool,
     draw_set,
     equal_pages,
+    odd_rows,
     padded_to,
 )
 from kvexact.refmodel.spec import Geometry
@@ -33,7 +34,8 @@ def one_group(chooser: Chooser) -> Geometry:
 def padded(chooser: Chooser) -> Geometry:
     """Pages with padding, views with a base offset, pools with a tail."""
     if chance(chooser, 4):
-        return _odd_rows(chooser)
+        formats = ("turboquant_k8v4", "turboquant_4bit_nc")
+        return fit(chooser, odd_rows(chooser, pick(chooser, formats)))
     group = draw_group(chooser)
     if chance(chooser, 80):
         layers = replace(group.layer_sets[0], padding_bytes=pick(chooser, _PAD))
@@ -45,18 +47,6 @@ def padded(chooser: Chooser) -> Geometry:
         logical_excess_bytes=pick(chooser, (None, None, 0)),
     )
     return fit(chooser, draft)
-
-
-def _odd_rows(chooser: Chooser) -> Geometry:
-    """Rows that end with a pad byte: other fields come to an odd number of bytes.
-
-    Scales are aligned all the same, as what lies before the first of them and the base are odd.
-    """
-    key, page_format = pick(chooser, ((5, "turboquant_k8v4"), (6, "turboquant_4bit_nc")))
-    layers = LayerSetDraft(pick(chooser, (1, 2)), pick(chooser, (1, 2)), key, 4, page_format)
-    group = GroupDraft(pick(chooser, (1, 3, 4)), layer_sets=(layers,))
-    draft = draw_pool(chooser, group, split_percent=0)
-    return fit(chooser, replace(draft, base_offset_bytes=pick(chooser, (1, 5, 4099))))
 
 
 def mixed(chooser: Chooser) -> Geometry:

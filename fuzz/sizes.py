@@ -22,8 +22,8 @@ def logical_bytes(groups: Sequence[Group], blocks: int) -> int:
 
 
 def chunk_bytes(groups: Sequence[Group], chunk_blocks: int) -> int:
-    """Content of a host chunk of the largest group."""
-    return chunk_blocks * max(sum_bytes(group, content_bytes) for group in groups)
+    """Content of a host chunk of the largest group; at least a byte."""
+    return chunk_blocks * max(1, *(sum_bytes(group, content_bytes) for group in groups))
 
 
 def storage_bytes(geometry: Geometry) -> int:

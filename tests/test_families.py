@@ -2,19 +2,23 @@
 
 from collections import Counter
 from dataclasses import fields
+from itertools import pairwise
 
 import pytest
 
+from kvexact.fuzz.budget import fit
 from kvexact.fuzz.campaign import STEPS, run_example
 from kvexact.fuzz.choose import Digits, Prng, chance, pick, sample, weighted
 from kvexact.fuzz.counts import Counts, vacuous
-from kvexact.fuzz.dimensions import VALUES, draft_of
+from kvexact.fuzz.demands import fitted, fitted_group, is_state, orders_of, splits
+from kvexact.fuzz.dimensions import VALUES, Draft, GroupDraft, LayerSetDraft, build, draft_of
 from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.features import FEATURES
 from kvexact.fuzz.sizes import block_bytes
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.refmodel.ops import OP_REASONS, OPS
 from kvexact.refmodel.plan import plan
-from kvexact.refmodel.spec import GEOMETRY_REASONS, Refused
+from kvexact.refmodel.spec import GEOMETRY_REASONS, PAGE_FORMATS, Refused
 
 BYTE_FAMILIES = sorted(name for name, family in FAMILIES.items() if not family.plans_only)
 
@@ -31,18 +35,22 @@ def counts_of(name: str, examples: int) -> Counts:
 
 @pytest.mark.parametrize("name", BYTE_FAMILIES)
 def test_byte_families_are_not_vacuous(name):
-    """Sixty examples of each: ops act, bytes change, and most examples restore changed bytes."""
+    """Sixty examples of each: ops act, bytes change, and most examples restore changed bytes.
+
+    Every kind of op is drawn that has a weight, and no other.
+    """
     counts = counts_of(name, 60)
 
     family = FAMILIES[name]
     assert vacuous(counts, plans_only=False, illegal_percent=family.illegal_percent) == []
     assert counts.geometries["accepted"] >= 30
-    assert all(counts.ops[kind, "acted"] for kind in OPS)
+    assert all(counts.ops[kind, "acted"] for kind in family.weights)
+    assert {kind for kind, _ in counts.ops} == set(family.weights)
 
 
 def test_the_planning_family_meets_every_reason_and_both_verdicts():
     """Verdicts are compared a few hundred times, with at least a fifth of each."""
-    counts = counts_of("planning", 400)
+    counts = counts_of("planning", 500)
 
     assert vacuous(counts, plans_only=True, illegal_percent=0) == []
     assert all(counts.geometries[f"refused:{reason}"] for reason in GEOMETRY_REASONS)
@@ -52,10 +60,12 @@ def test_every_refusal_of_every_op_is_met():
     """The refusals family sends each op for each reason that can refuse it."""
     counts = counts_of("refusals", 400)
 
+    writes, reads = ("write_tokens", "write_values"), ("read", "read_values")
     never = {
-        *(("copy_blocks", "duplicate"), ("copy_blocks", "host"), ("read", "duplicate")),
-        *((kind, "host") for kind in ("allocate", "free", "write_tokens", "zero", "read")),
-        *(("evict", "owner"),),
+        *(("copy_blocks", "duplicate"), ("copy_blocks", "host"), ("evict", "owner")),
+        *((kind, "duplicate") for kind in reads),
+        *((kind, "host") for kind in ("allocate", "free", "zero", *writes, *reads)),
+        *((kind, "format") for kind in OPS if not kind.endswith("_values")),
         *(("reset", reason) for reason in OP_REASONS),
     }
     possible = {(kind, reason) for kind in OPS for reason in OP_REASONS} - never
@@ -78,13 +88,66 @@ def test_every_value_of_every_dimension_can_be_drawn():
     assert {name: values for name, values in missing.items() if values} == {}
 
 
+def test_every_feature_is_met():
+    """Formats, side buffers, states, types of values: fewer examples than the default profile."""
+    total = Counts()
+    for name in BYTE_FAMILIES:
+        total.add(counts_of(name, 100))
+
+    assert [name for name in FEATURES if not total.features[name]] == []
+
+
+def test_the_byte_budget_leaves_sizes_that_formats_take():
+    """Shrinking a head halves it to a size of its format, and latent rows have one size."""
+    for page_format in PAGE_FORMATS:
+        layers = fitted(LayerSetDraft(3, 4, 512, 512, page_format))
+        group = fitted_group(GroupDraft(64, 2 - is_state(layers), layer_sets=(layers,)))
+        geometry = fit(Prng(1), Draft((group,), 17, host_rows=8), budget_bytes=60_000)
+        plan(geometry)
+        size = (geometry.blocks + draft_of(geometry).host_rows) * block_bytes(geometry.groups)
+        assert size <= 60_000 or page_format == "bf16_cpu_amx"
+
+
+@pytest.mark.parametrize("page_format", PAGE_FORMATS)
+def test_what_fits_a_format_is_accepted(page_format):
+    """From any sizes, in every order that the family knows for it."""
+    for seed in range(20):
+        prng = Prng(seed)
+        sizes = [1 + prng.below(300) for _ in range(3)]
+        layers = fitted(LayerSetDraft(2, 1 + prng.below(3), sizes[0], sizes[1], page_format))
+        group = fitted_group(
+            GroupDraft(sizes[2], layer_sets=(layers,), tokens_per_state=seed % 3 + 1)
+        )
+        for order in orders_of((group,)):
+            plan(build(Draft((group,), 2, order, kv_split=splits((group,)))))
+
+
+def test_runs_of_slots_wrap_around_and_go_on_in_the_next_block():
+    """Rings, windows that are not block-aligned, and writes of more rows than a wave has."""
+    seen: Counter[str] = Counter()
+    for seed in range(150):
+        run = run_example(CpuEngine(), FAMILIES["batch"], Prng(seed), Counts()).run
+        for op in run.done:
+            slots = [slot for slot in getattr(op, "slots", ()) if slot is not None]
+            seen["large"] += len(slots) > 64
+            last = run.model.slots(0) - 1
+            for one, other in pairwise(slots):
+                if (one.token, other.token) == (last, 0) and last:
+                    seen["ring" if one.block == other.block else "on"] += 1
+    assert seen["ring"] > 20
+    assert seen["on"] > 20
+    assert seen["large"] > 3
+
+
 @pytest.mark.parametrize("name", BYTE_FAMILIES)
 def test_byte_families_keep_to_the_byte_budget(name):
     """256 KiB of blocks and rows, 4 MiB now and then."""
     large = 0
     for seed in range(300):
         draft = draft_of(geometry := FAMILIES[name].draw(Prng(seed)))
-        size = (geometry.blocks + draft.host_rows * draft.chunk_blocks) * block_bytes(geometry)
+        size = (geometry.blocks + draft.host_rows * draft.chunk_blocks) * block_bytes(
+            geometry.groups
+        )
         assert size <= 4 * 1024 * 1024
         large += size > 256 * 1024
     assert large <= 30

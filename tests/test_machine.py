@@ -13,7 +13,8 @@ import pytest
 
 from kvexact.fuzz.campaign import campaign, numbered_example, place
 from kvexact.fuzz.counts import Counts, vacuous
-from kvexact.fuzz.families import FAMILIES, Family
+from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.family import Family
 from kvexact.fuzz.items import PROFILES, families_of, items_of
 from kvexact.fuzz.machine import failures, run_item
 from kvexact.fuzz.run import Run
@@ -43,7 +44,12 @@ def drawn(family: str, seed: int, examples: int = 18) -> list[str]:
 
 
 def complaints(family: Family, counts: Counts) -> list[str]:
-    return vacuous(counts, plans_only=family.plans_only, illegal_percent=family.illegal_percent)
+    return vacuous(
+        counts,
+        plans_only=family.plans_only,
+        illegal_percent=family.illegal_percent,
+        op_kinds=family.weights,
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
