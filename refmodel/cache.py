@@ -5,15 +5,14 @@ change; whatever else differs in an implementation is a fault. Bytes move in wor
 every field of a group consists of; that is all that words are for.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from kvexact.refmodel.address import Addresses
-from kvexact.refmodel.content import Bytes, poison, slot_rows
-from kvexact.refmodel.layout import GroupLayout, Mask, group_layout, word_bytes
+from kvexact.refmodel.content import Bytes, poison
+from kvexact.refmodel.layout import Mask, word_bytes
 from kvexact.refmodel.ops import (
     Allocate,
     Block,
@@ -35,13 +34,12 @@ from kvexact.refmodel.ops import (
 )
 from kvexact.refmodel.ownership import Ownership
 from kvexact.refmodel.plan import Plan, round_up
+from kvexact.refmodel.rows import Rows
 
 Words = npt.NDArray[np.unsignedinteger]
-Shape = tuple[int, int, int]
 AREAS = ("pool", "host")
 
 _WORDS = (1, 2, 4, 8)
-_VALUE_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 
 
 @dataclass(slots=True)
@@ -71,7 +69,7 @@ class Effect:
 _NOTHING = Effect(acted=False)
 
 
-class Cache:
+class Cache(Rows):
     """The reference model of one geometry.
 
     Attributes:
@@ -82,8 +80,8 @@ class Cache:
     """
 
     def __init__(self, planned: Plan) -> None:
+        super().__init__(planned)
         geometry = planned.geometry
-        self.plan = planned
         self.areas: dict[str, Bytes] = {}
         self._memory: dict[tuple[str, int], Words] = {}
         sizes = (planned.physical_bytes, planned.host_slots * planned.row_bytes)
@@ -93,99 +91,17 @@ class Cache:
             self._memory |= {(area, word): whole.view(f"u{word}") for word in _WORDS}
         self.ownership = Ownership(geometry, planned.host_slots)
         self._host_written: dict[tuple[int, int], Mask] = {}
-        self._last_payload: tuple[WriteTokens | None, Bytes] = None, np.empty(0, np.uint8)
-        self._last_values: tuple[WriteValues | None, tuple[Bytes, ...]] = None, ()
-        groups = range(len(geometry.groups))
-        self._layouts = [group_layout(planned, group) for group in groups]
         self.written: list[Mask] = [
             np.zeros((geometry.blocks, layout.slots), np.bool_) for layout in self._layouts
         ]
-        self._words = [word_bytes(planned, group) for group in groups]
+        self._words = [word_bytes(planned, group) for group in range(len(geometry.groups))]
         self._in_words = [
             layout.in_words(word) for layout, word in zip(self._layouts, self._words, strict=True)
         ]
 
-    def layout(self, group: int) -> GroupLayout:
-        """Where a group's content lies."""
-        return self._layouts[group]
-
-    def slots(self, group: int) -> int:
-        """Slots of a block of a group."""
-        return self._layouts[group].slots
-
     def refusal(self, op: Op) -> str | None:
         """Why this op must be refused, or None."""
         return self.ownership.refusal(op)
-
-    def payload(self, op: WriteTokens) -> Bytes:
-        """Rows [slot, row byte] that a write stores, pad rows included; not to be changed."""
-        last, rows = self._last_payload
-        if last is not op:
-            numbers = self._slot_numbers(op)
-            rows = slot_rows(op.tag, op.group, numbers, self.layout(op.group).row_bytes)
-            self._last_payload = op, rows
-        return rows
-
-    def values(self, op: WriteValues) -> tuple[Bytes, ...]:
-        """What a write of values is given, not to be changed.
-
-        Returns:
-            Per layer set [slot, layer, head, bytes]: keys, then values, in the op's value type; pad
-            rows included.
-        """
-        from kvexact.refmodel.content import slot_values
-
-        last, found = self._last_values
-        if last is not op:
-            numbers = self._slot_numbers(op)
-            sets = self.plan.geometry.groups[op.group].layer_sets
-            found = tuple(
-                slot_values(
-                    *(op.tag, op.group, number, numbers),
-                    (layers.layers, layers.kv_heads, layers.head_size_k, layers.head_size_v),
-                    *(op.value_type, op.style),
-                ).reshape(-1, *shape)
-                for number, (layers, shape) in enumerate(
-                    zip(sets, self._value_shapes(op.group, op.value_type), strict=True)
-                )
-            )
-            self._last_values = op, found
-        return found
-
-    def encoded(self, op: WriteValues) -> Bytes:
-        """Rows [slot, row byte] that a write of values makes; their pad bytes are not stored."""
-        from kvexact.refmodel.codecs import encode
-
-        sets = self.plan.geometry.groups[op.group].layer_sets
-        parts = [
-            _flat(encode(layers, op.value_type, values))
-            for layers, values in zip(sets, self.values(op), strict=True)
-        ]
-        return np.concatenate(parts, axis=1)
-
-    def split_rows(self, op: WriteTokens | Read, rows: Bytes) -> tuple[Bytes, ...]:
-        """A copy of rows per layer set, [slot, layer, head, cell byte]."""
-        return _split(rows, self.layout(op.group).shapes)
-
-    def split_values(self, op: ReadValues, rows: Bytes) -> tuple[Bytes, ...]:
-        """A copy of rows of fp32 values per layer set, [slot, layer, head, bytes]."""
-        return _split(rows, self._value_shapes(op.group, "fp32"))
-
-    def _value_shapes(self, group: int, value_type: str) -> tuple[Shape, ...]:
-        """Per layer set (layers, heads, bytes of key and value)."""
-        size = _VALUE_BYTES[value_type]
-        return tuple(
-            (s.layers, s.kv_heads, (s.head_size_k + s.head_size_v) * size)
-            for s in self.plan.geometry.groups[group].layer_sets
-        )
-
-    def _slot_numbers(self, op: WriteTokens | WriteValues) -> npt.NDArray[np.int64]:
-        """Numbers of an op's slots in the group's pool; -1 for a pad row."""
-        size = self.slots(op.group)
-        numbers = [
-            -1 if slot is None else block_id(slot.block) * size + slot.token for slot in op.slots
-        ]
-        return np.array(numbers, np.int64)
 
     def apply(self, op: Op) -> Effect:
         """Do a legal op whose blocks are ids."""
@@ -273,17 +189,9 @@ class Cache:
         return Effect(bool(kept), len(kept) * layout.row_bytes, rows=rows)
 
     def _read_values(self, op: ReadValues) -> Effect:
-        from kvexact.refmodel.codecs import decode
-
         effect = self._read(op)
         assert effect.rows is not None
-        sets = self.plan.geometry.groups[op.group].layer_sets
-        cells = _split(effect.rows, self.layout(op.group).shapes)
-        effect.rows = np.concatenate(
-            [_flat(decode(layers, of_set)) for layers, of_set in zip(sets, cells, strict=True)],
-            axis=1,
-        )
-        effect.rows[[i for i, slot in enumerate(op.slots) if slot is None]] = 0
+        effect.rows = self.decoded(op, effect.rows)
         return effect
 
     def _copy(self, op: CopyBlocks) -> Effect:
@@ -334,21 +242,6 @@ class Cache:
             in_host = layout.host[parts] + slots[:, None] * row_words
             found.append((job, blocks, layout.of_blocks(blocks), in_host))
         return found
-
-
-def _flat(rows: Bytes) -> Bytes:
-    """Rows [slot, bytes] of an array [slot, ...]."""
-    return rows.reshape(len(rows), math.prod(rows.shape[1:]))
-
-
-def _split(rows: Bytes, shapes: tuple[Shape, ...]) -> tuple[Bytes, ...]:
-    """A copy of rows per layer set, each of whose rows has one of these shapes."""
-    split, start = [], 0
-    for shape in shapes:
-        end = start + shape[0] * shape[1] * shape[2]
-        split.append(rows[:, start:end].copy().reshape(-1, *shape))
-        start = end
-    return tuple(split)
 
 
 def _slot_arrays(slots: tuple[Slot | None, ...]) -> tuple[list[int], Addresses, Addresses]:

@@ -1,0 +1,123 @@
+"""What ops store and return, slot by slot: raw bytes, real values, cells that encode them."""
+
+import numpy as np
+import numpy.typing as npt
+
+from kvexact.refmodel.codecs import decode, encode
+from kvexact.refmodel.content import Bytes, slot_rows, slot_values
+from kvexact.refmodel.layout import GroupLayout, group_layout
+from kvexact.refmodel.ops import Read, ReadValues, WriteTokens, WriteValues, block_id
+from kvexact.refmodel.plan import Plan
+from kvexact.refmodel.spec import LayerSet
+
+Shape = tuple[int, int, int]
+
+_FP32_BYTES = 4
+
+
+class Rows:
+    """Rows of the ops of one geometry. A row is all that one slot holds, layer set by layer set.
+
+    Attributes:
+        plan: the geometry and its sizes.
+    """
+
+    def __init__(self, planned: Plan) -> None:
+        self.plan = planned
+        groups = range(len(planned.geometry.groups))
+        self._layouts = [group_layout(planned, group) for group in groups]
+        self._last_payload: tuple[WriteTokens | None, Bytes] = None, np.empty(0, np.uint8)
+        self._last_values: tuple[WriteValues | None, tuple[Bytes, ...]] = None, ()
+
+    def layout(self, group: int) -> GroupLayout:
+        """Where a group's content lies."""
+        return self._layouts[group]
+
+    def slots(self, group: int) -> int:
+        """Slots of a block of a group."""
+        return self._layouts[group].slots
+
+    def payload(self, op: WriteTokens) -> Bytes:
+        """Rows [slot, row byte] that a write stores, pad rows included; not to be changed."""
+        last, rows = self._last_payload
+        if last is not op:
+            numbers = self._slot_numbers(op)
+            rows = slot_rows(op.tag, op.group, numbers, self.layout(op.group).row_bytes)
+            self._last_payload = op, rows
+        return rows
+
+    def values(self, op: WriteValues) -> tuple[Bytes, ...]:
+        """What a write of values is given; not to be changed.
+
+        Returns:
+            Per layer set [slot, layer, head, bytes]: a head's key, then its value, in the op's
+            value type; pad rows included.
+        """
+        last, found = self._last_values
+        if last is not op:
+            numbers = self._slot_numbers(op)
+            parts = []
+            for number, s in enumerate(self._layer_sets(op.group)):
+                shape = (s.layers, s.kv_heads, s.head_size_k, s.head_size_v)
+                where = (op.tag, op.group, number, numbers)
+                parts.append(slot_values(*where, shape, op.value_type, op.style))
+            found = tuple(parts)
+            self._last_values = op, found
+        return found
+
+    def encoded(self, op: WriteValues) -> Bytes:
+        """Rows [slot, row byte] that a write of values makes; their pad bytes are not stored."""
+        sets = zip(self._layer_sets(op.group), self.values(op), strict=True)
+        cells = [encode(layers, op.value_type, values) for layers, values in sets]
+        return _join(cells)
+
+    def decoded(self, op: ReadValues, rows: Bytes) -> Bytes:
+        """The fp32 values [slot, byte] of rows that a read gathered; pad rows are zeros."""
+        sets = zip(self._layer_sets(op.group), _split(rows, self._cell_shapes(op)), strict=True)
+        values = _join([decode(layers, cells) for layers, cells in sets])
+        values[[slot is None for slot in op.slots]] = 0
+        return values
+
+    def split_rows(self, op: WriteTokens | Read, rows: Bytes) -> tuple[Bytes, ...]:
+        """A copy of rows per layer set, [slot, layer, head, cell byte]."""
+        return _split(rows, self._cell_shapes(op))
+
+    def split_values(self, op: ReadValues, rows: Bytes) -> tuple[Bytes, ...]:
+        """A copy of rows of fp32 values per layer set, [slot, layer, head, bytes]."""
+        shapes = [
+            (s.layers, s.kv_heads, (s.head_size_k + s.head_size_v) * _FP32_BYTES)
+            for s in self._layer_sets(op.group)
+        ]
+        return _split(rows, tuple(shapes))
+
+    def _layer_sets(self, group: int) -> tuple[LayerSet, ...]:
+        return self.plan.geometry.groups[group].layer_sets
+
+    def _cell_shapes(self, op: WriteTokens | Read | ReadValues) -> tuple[Shape, ...]:
+        return self.layout(op.group).shapes
+
+    def _slot_numbers(self, op: WriteTokens | WriteValues) -> npt.NDArray[np.int64]:
+        """Numbers of an op's slots in the group's pool; -1 for a pad row."""
+        size = self.slots(op.group)
+        numbers = [
+            -1 if slot is None else block_id(slot.block) * size + slot.token for slot in op.slots
+        ]
+        return np.array(numbers, np.int64)
+
+
+def _join(parts: list[Bytes]) -> Bytes:
+    """Rows from their parts, each [row, layer, head, bytes]."""
+    flat = [
+        part.reshape(len(part), part.shape[1] * part.shape[2] * part.shape[3]) for part in parts
+    ]
+    return np.concatenate(flat, axis=1)
+
+
+def _split(rows: Bytes, shapes: tuple[Shape, ...]) -> tuple[Bytes, ...]:
+    """A copy of the parts of rows, each of one of these shapes."""
+    split, start = [], 0
+    for shape in shapes:
+        end = start + shape[0] * shape[1] * shape[2]
+        split.append(rows[:, start:end].copy().reshape(-1, *shape))
+        start = end
+    return tuple(split)
