@@ -1,5 +1,6 @@
 """``kvexact vectors``: test vectors for implementations in any language, and their check."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ from kvexact.fuzz.vectors_script import drawn
 
 _COUNT = 10
 _OPS = 20
+_WORDS = {"verdict": "verdicts", "outcome": "outcomes", "returns": "reads"}
 
 
 @click.group("vectors")
@@ -124,5 +126,5 @@ def _print(found: Checked, cases: int) -> int:
     return 0
 
 
-def _counts(counted: "dict[str, int]") -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in counted.items())
+def _counts(counted: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {_WORDS.get(name, name)}" for name, count in counted.items())

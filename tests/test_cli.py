@@ -25,7 +25,7 @@ from kvexact.fuzz.worker import Done, Reduced
 from kvexact.refmodel.ops import Allocate, CopyBlocks, Free, Handle, Op, Pair
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
 
-COMMANDS = ["targets", "fuzz", "replay", "reduce", "show", "power", "bench"]
+COMMANDS = ["targets", "fuzz", "replay", "reduce", "show", "vectors", "power", "bench"]
 FAULTY = "kvexact.impl.faults:copy_without_scales"
 BUGGY = "kvexact.impl.adapters.example:ExampleCacheWithBug"
 GEOMETRY = Geometry((Group(1, 1, (LayerSet(1, 1, 4, 4, "int8_per_token_head"),)),), 2, Host(16))
