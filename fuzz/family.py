@@ -9,7 +9,8 @@ from kvexact.refmodel.spec import Geometry
 #: How often a family draws for a target before it gives up.
 _DRAWS_MOST = 200
 
-#: How often each op is drawn, in a hundred or so, where bytes are written raw.
+#: How often each op is drawn, in a hundred or so, where bytes are written raw. A run without an
+#: op that has a weight proves too little; 0 says that it is not drawn.
 RAW_WEIGHTS: Mapping[str, int] = {
     "allocate": 15,
     "free": 9,
@@ -21,6 +22,8 @@ RAW_WEIGHTS: Mapping[str, int] = {
     "read": 7,
     "evict": 5,
     "reset": 1,
+    "write_values": 0,
+    "read_values": 0,
 }
 #: The same where most of what is written are real keys and values.
 VALUE_WEIGHTS: Mapping[str, int] = {
@@ -60,11 +63,11 @@ class Family:
     @property
     def encodes(self) -> bool:
         """Whether it writes real values."""
-        return "write_values" in self.weights
+        return self.weights.get("write_values", 0) > 0
 
     def kinds(self, op_kinds: Collection[str]) -> frozenset[str]:
-        """Of a target's op kinds those that it draws."""
-        return frozenset(self.weights).intersection(op_kinds)
+        """Of a target's op kinds those that it is to draw."""
+        return frozenset(kind for kind in op_kinds if self.weights.get(kind) != 0)
 
     def draw_fitting(self, chooser: Chooser, fits: Callable[[Geometry], bool]) -> Geometry:
         """The first of many geometries that fits a target, or one that does not."""

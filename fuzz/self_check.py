@@ -110,10 +110,10 @@ class _After(Copy):
             self.spoil()
         return read
 
-    def content(self) -> tuple[slice, Bytes]:
-        """Where the content of block 2 in layer 0 lies, and the pool."""
+    def content(self, block: int = 2) -> tuple[slice, Bytes]:
+        """Where the content of a block in layer 0 lies, and the pool."""
         placement = self.model.plan.placements[0][0]
-        start = placement.places[0].offset + 2 * placement.places[0].strides["B"]
+        start = placement.start + block * placement.grid["B"]
         return slice(start, start + placement.content_bytes), self.model.areas["pool"]
 
 
@@ -169,7 +169,7 @@ class _UnwrittenBytesZeroed(_After):
     kind = Allocate
 
     def spoil(self) -> None:
-        place, pool = self.content()
+        place, pool = self.content(block=0)
         pool[place] = 0
 
 

@@ -63,7 +63,7 @@ class Mix:
     def draw(cls, chooser: Chooser, family: Family, target: type[Target] | Target) -> "Mix":
         urn: list[str] = []
         for kind, weight in family.weights.items():
-            dropped = kind not in _KEPT and chance(chooser, _DROPPED_PERCENT)
+            dropped = weight and kind not in _KEPT and chance(chooser, _DROPPED_PERCENT)
             if kind in target.op_kinds and not dropped:
                 urn += [kind] * weight
         illegal = family.illegal_percent if target.op_refusals else 0

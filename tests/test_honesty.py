@@ -10,11 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kvexact.fuzz import counts, families, finding, reduce, run, self_check, steps
+from kvexact.fuzz import counts, finding, reduce, run, self_check, steps
 from kvexact.fuzz.choose import Chooser
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.edits import Program
 from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.family import RAW_WEIGHTS
 from kvexact.fuzz.items import families_of
 from kvexact.fuzz.machine import failures
 from kvexact.fuzz.reduce import failure_of
@@ -23,12 +24,21 @@ from kvexact.fuzz.targets import NamedTarget
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.faults import FAULTS
 from kvexact.impl.target import Area, Bytes, Facts, FreeBytes, Rows, Target
-from kvexact.refmodel import cache
+from kvexact.refmodel import cache, rows
 from kvexact.refmodel.content import slot_rows
-from kvexact.refmodel.ops import Offload, Op, Read, Reset, Restore
+from kvexact.refmodel.ops import (
+    Allocate,
+    Offload,
+    Op,
+    Read,
+    ReadValues,
+    Reset,
+    Restore,
+    WriteValues,
+)
 from kvexact.refmodel.spec import Geometry, Refused
 
-SOUGHT = ("padded", "chunked", "planning")
+SOUGHT = ("padded", "chunked", "values", "planning")
 EXAMPLES = 27
 
 
@@ -129,6 +139,32 @@ def rows_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run.Run, "_compare_rows", lambda self, op, effect, read: None)
 
 
+@sabotage("DecodedByte: nothing seen")
+def decoded_rows_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    compare = run.Run._compare_rows
+
+    def raw_only(self: run.Run, op: Op, effect: cache.Effect, read: Rows | None) -> None:
+        if not isinstance(op, ReadValues):
+            compare(self, op, effect, read)
+
+    monkeypatch.setattr(run.Run, "_compare_rows", raw_only)
+
+
+@sabotage("PadRowDecoded: nothing seen")
+def pad_rows_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    compare = run.Run._compare_rows
+
+    def without_pads(self: run.Run, op: Op, effect: cache.Effect, read: Rows | None) -> None:
+        if isinstance(op, Read | ReadValues) and effect.rows is not None and read is not None:
+            kept = [n for n, slot in enumerate(op.slots) if slot is not None]
+            op = replace(op, slots=tuple(op.slots[n] for n in kept))
+            effect = replace(effect, rows=effect.rows[kept])
+            read = tuple(of_set[kept] for of_set in read)
+        compare(self, op, effect, read)
+
+    monkeypatch.setattr(run.Run, "_compare_rows", without_pads)
+
+
 @sabotage("Fact: nothing seen")
 def facts_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run.Run, "_compare_facts", lambda self, expected: None)
@@ -163,15 +199,52 @@ def payload_is_constant(monkeypatch: pytest.MonkeyPatch) -> None:
     def constant(tag: int, group: int, slots: np.ndarray, row_bytes: int) -> Bytes:
         return np.full((len(slots), row_bytes), tag + 1, np.uint8)
 
-    monkeypatch.setattr(cache, "slot_rows", constant)
+    monkeypatch.setattr(rows, "slot_rows", constant)
 
 
 @sabotage("RestoreLost: nothing seen")
 def every_write_has_the_same_payload(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "slot_rows", lambda tag, *rest: slot_rows(0, *rest))
+    monkeypatch.setattr(rows, "slot_rows", lambda tag, *rest: slot_rows(0, *rest))
+
+
+@sabotage("ValuesLost: nothing seen")
+def writes_of_values_store_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in the model nor, as it is a copy of it, in a target."""
+
+    def nothing(self: cache.Cache, op: WriteValues) -> cache.Effect:
+        return cache.Effect(acted=bool(op.slots))
+
+    monkeypatch.setattr(cache.Cache, "_write_values", nothing)
+
+
+@sabotage("ValuesOfAnotherSlot: nothing seen")
+def values_are_constant(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = cache.Cache.values
+
+    def constant(self: cache.Cache, op: WriteValues) -> Rows:
+        return tuple(np.ones_like(of_set) for of_set in values(self, op))
+
+    monkeypatch.setattr(cache.Cache, "values", constant)
+
+
+@sabotage("ZeroOnAllocateForgotten: nothing seen")
+def allocations_never_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    apply = cache.Cache.apply
+
+    def forgetful(self: cache.Cache, op: Op) -> cache.Effect:
+        return apply(self, replace(op, zero=False) if isinstance(op, Allocate) else op)
+
+    monkeypatch.setattr(cache.Cache, "apply", forgetful)
 
 
 # What is drawn.
+
+
+@sabotage("no write_values acted")
+def values_are_never_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = steps.Steps._read_values
+    monkeypatch.setattr(steps.Steps, "_write_values", read)
+    monkeypatch.setattr(counts, "_OPS_LEAST", 500)
 
 
 @sabotage("restored bytes that had changed")
@@ -181,7 +254,7 @@ def restore_is_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @sabotage("no restore acted")
 def restore_has_no_weight(monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = {kind: n for kind, n in families.WEIGHTS.items() if kind != "restore"}
+    weights = {kind: n for kind, n in RAW_WEIGHTS.items() if kind != "restore"}
     for name in SOUGHT[:2]:
         monkeypatch.setitem(FAMILIES, name, replace(FAMILIES[name], weights=weights))
     monkeypatch.setattr(counts, "_OPS_LEAST", 500)

@@ -22,6 +22,7 @@ from kvexact.fuzz.targets import NamedTarget
 from kvexact.impl.adapters.example import ExampleCache, ExampleCacheWithBug
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.faults import FAULTS
+from kvexact.refmodel.ops import OPS
 
 EXAMPLES = 27
 ROOT = Path(__file__).parents[1]
@@ -48,7 +49,7 @@ def complaints(family: Family, counts: Counts) -> list[str]:
         counts,
         plans_only=family.plans_only,
         illegal_percent=family.illegal_percent,
-        op_kinds=family.weights,
+        op_kinds=family.kinds(OPS),
     )
 
 
