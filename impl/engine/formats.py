@@ -4,6 +4,7 @@ Everything is in bytes. Sizes are closed formulas of the head sizes; where these
 geometry is refused later, and until then any size will do.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from kvexact.refmodel.spec import LayerSet
@@ -65,6 +66,7 @@ _Part = tuple[str, int, int]
 _CELLS, _ARRAYS = False, True
 
 
+@lru_cache
 def page_regions(one: LayerSet) -> tuple[PageRegion, ...]:
     """The regions of a page that is not split; their fields follow each other as in a cell."""
     return _placed(_parts(one))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kvexact.impl.engine.device import Device
-from kvexact.impl.engine.planner import FieldView, GroupPlan, Plan, SetPlan
+from kvexact.impl.engine.planner import FieldView, GroupPlan, Plan, SetPlan, Shape
 
 
 class Strip(NamedTuple):
@@ -72,38 +72,40 @@ class Views:
             row = shape.layers * shape.heads * shape.cell_bytes
             for planned in one.views:
                 view = self.view(group, one, planned, consumer)
-                field, size, tile = view.field, view.scatter.piece, view.scatter.tile
+                field, scatter = view.field, view.scatter
                 if consumer == "write_values" and field.name == "pad":
                     continue
+                block, token, size = view.block, view.token, scatter.piece
+                tile, tile_stride = scatter.tile, scatter.tile_stride
                 pieces = self.pieces(view)
-                for layer in range(shape.layers):
-                    for head in range(shape.heads):
-                        place = view.offset + layer * view.layer + head * view.head
-                        in_row = (layer * shape.heads + head) * shape.cell_bytes
-                        in_row += field.cell_offset
-                        strips += [
-                            Strip(
-                                place + at,
-                                view.block,
-                                view.token,
-                                size,
-                                before,
-                                row,
-                                in_row + in_field,
-                                tile,
-                                view.scatter.tile_stride,
-                            )
-                            for at, in_field in pieces
-                        ]
+                strips += [
+                    Strip(at + x, block, token, size, before, row, to + y, tile, tile_stride)
+                    for at, to in self.places(shape, view)
+                    for x, y in pieces
+                ]
             before += row
         return strips
 
+    def places(self, shape: Shape, view: FieldView) -> list[tuple[int, int]]:
+        """Where a field lies in slot 0 of each layer and head, and where in a row."""
+        heads, cell, to = shape.heads, shape.cell_bytes, view.field.cell_offset
+        return [
+            (
+                view.offset + layer * view.layer + head * view.head,
+                (layer * heads + head) * cell + to,
+            )
+            for layer in range(shape.layers)
+            for head in range(heads)
+        ]
+
     def pieces(self, view: FieldView) -> list[tuple[int, int]]:
         """Of each piece of a field where it lies in slot 0, and where in the cell's field."""
-        piece, row, row_stride, piece_stride, _, _ = view.scatter
+        size, row, row_stride, piece_stride, _, _ = view.scatter
+        if size == view.field.bytes:
+            return [(0, 0)]
         return [
-            (n // row * row_stride + n % row * piece_stride, n * piece)
-            for n in range(view.field.bytes // piece)
+            (n // row * row_stride + n % row * piece_stride, n * size)
+            for n in range(view.field.bytes // size)
         ]
 
     def view(
