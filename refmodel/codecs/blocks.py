@@ -16,24 +16,22 @@ from kvexact.refmodel.codecs.elements import (
 from kvexact.refmodel.codecs.pack import blocks, nibble_codes, nibbles, rows
 from kvexact.refmodel.codecs.rotate import rotate_whole
 
+_NVFP4_BLOCK, _ULTRA_BLOCK = 16, 32
 _LEAST_NORMAL = np.float32(2.0**-126)
 _ROOT_TWO = np.uint32(0x3504F4)
 _FRACTION = np.uint32(0x7FFFFF)
 
 
-@dataclass(frozen=True)
 class Nvfp4:
     """e2m1 with an e4m3 scale for every 16 elements, below the scale of the tensor."""
 
-    block: int = 16
-
     def width_bytes(self, size: int) -> int:
         """Bytes of a row of ``size`` elements."""
-        return size // 2 + size // self.block
+        return size // 2 + size // _NVFP4_BLOCK
 
     def encode(self, x: Floats, scale: np.float32, value_type: str) -> Bytes:  # noqa: ARG002
         """Rows as bytes."""
-        x = blocks(x, self.block)
+        x = blocks(x, _NVFP4_BLOCK)
         h = E4M3.encode(amax(x) / (np.float32(6) * scale))
         f = E4M3.decode(h)
         r = np.where(f == 0, np.float32(0), np.float32(1) / (f * scale))
@@ -41,7 +39,7 @@ class Nvfp4:
 
     def decode(self, data: Bytes, scale: np.float32) -> Floats:
         """Bytes as rows."""
-        codes, h = split(data, self.block)
+        codes, h = split(data, _NVFP4_BLOCK)
         return rows((E2M1.decode(codes) * E4M3.decode(h)) * scale)
 
 
@@ -50,22 +48,21 @@ class UltraQuant:
     """e2m1 with a power of two for every 32 elements; keys are rotated first."""
 
     rotated: bool
-    block: int = 32
 
     def width_bytes(self, size: int) -> int:
         """Bytes of a row of ``size`` elements."""
-        return size // 2 + size // self.block
+        return size // 2 + size // _ULTRA_BLOCK
 
     def encode(self, x: Floats, scale: np.float32, value_type: str) -> Bytes:  # noqa: ARG002
         """Rows as bytes."""
-        x = blocks(rotate_whole(x) if self.rotated else x, self.block)
+        x = blocks(rotate_whole(x) if self.rotated else x, _ULTRA_BLOCK)
         byte = ultra_scale(amax(x))
         codes = np.where(amax(x) == 0, np.uint8(0), ultra_codes(x / UE8M0.decode(byte)))
         return np.concatenate([nibbles(rows(codes)), rows(byte)], axis=-1)
 
     def decode(self, data: Bytes, scale: np.float32) -> Floats:  # noqa: ARG002
         """Bytes as rows, those of keys rotated."""
-        codes, byte = split(data, self.block)
+        codes, byte = split(data, _ULTRA_BLOCK)
         return rows(E2M1.decode(codes) * UE8M0.decode(byte))
 
 

@@ -14,7 +14,6 @@ from kvexact.refmodel.codecs.elements import (
 )
 from kvexact.refmodel.codecs.pack import loaded, stored
 
-_SEVEN_BITS = np.uint32(0x7F)
 _SIGN_BIT = np.uint32(0x80)
 _SIGN_SHIFT = np.uint32(24)
 
@@ -63,8 +62,7 @@ class Truncated(Scaled):
 
     def encode(self, x: Floats, scale: np.float32, value_type: str) -> Bytes:  # noqa: ARG002
         """Rows as bytes."""
-        v = x * (np.float32(1) / scale)
-        return truncate(self.element, v)
+        return truncate(self.element, x * (np.float32(1) / scale))
 
 
 def truncate(element: Element, v: Floats) -> Bytes:

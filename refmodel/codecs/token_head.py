@@ -38,7 +38,6 @@ def _split(data: Bytes) -> tuple[Bytes, Floats]:
     return data[..., :-_SCALE_BYTES], numbers_of(data[..., -_SCALE_BYTES:], "<f4")
 
 
-@dataclass(frozen=True)
 class Int8TokenHead:
     """Whole numbers of 8 bits and one fp32 scale."""
 
@@ -81,7 +80,6 @@ class Fp8TokenHead:
         return loaded(self.element, q) * s
 
 
-@dataclass(frozen=True)
 class Int4TokenHead:
     """Rotated, then 4-bit steps from the least element on; the scale's low bits hold the zero."""
 
@@ -111,7 +109,6 @@ def steps(y: Floats) -> tuple[Whole, Words]:
     return q, bits_of(s) & ~_ZERO_POINT | z.astype(np.uint32)
 
 
-@dataclass(frozen=True)
 class TurboValue:
     """4-bit steps from the least element on, with scale and least element as fp16."""
 
