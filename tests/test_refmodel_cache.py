@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from kvexact.refmodel.cache import Cache, Effect
-from kvexact.refmodel.content import slot_rows
+from kvexact.refmodel.codecs import decode, encode
+from kvexact.refmodel.content import slot_rows, slot_values
 from kvexact.refmodel.free import host_padding, page_padding
 from kvexact.refmodel.ops import (
     Allocate,
@@ -24,10 +25,12 @@ from kvexact.refmodel.ops import (
     Op,
     Pair,
     Read,
+    ReadValues,
     Reset,
     Restore,
     Slot,
     WriteTokens,
+    WriteValues,
     Zero,
 )
 from kvexact.refmodel.plan import plan
@@ -167,6 +170,149 @@ def test_zero() -> None:
     bench.same()
     assert effect == Effect(acted=True, content_bytes=12, changed_bytes=int(changed))
     assert bench.written()[:3] == [[False, False], [False, True], [False, False]]
+
+
+def test_allocate_with_zero() -> None:
+    """Content of the claimed blocks becomes 0 in the same step; padding stays."""
+    bench = Bench(TAKE, FILL, Free(3, 0, (0, 2)))
+    effect = bench.do(Allocate(4, 0, (2, 0), zero=True))
+    changed = np.count_nonzero(bench.pool[1:7]) + np.count_nonzero(bench.pool[17:23])
+    bench.pool[1:7] = 0
+    bench.pool[17:23] = 0
+    bench.same()
+    assert effect == Effect(acted=True, content_bytes=12, changed_bytes=int(changed))
+    assert bench.cache.ownership.owners == [0, 0, 0, None, None]
+    assert bench.written()[:3] == [[False, False], [False, True], [False, False]]
+
+
+VALUES = WriteValues(3, 0, (Slot(2, 1), None, Slot(0, 0)), tag=9, value_type="bf16")
+
+
+def test_write_values() -> None:
+    """Each slot gets its cell, encoded; a pad writes nothing, padding and neighbours stay."""
+    bench = Bench(TAKE)
+    (values,) = bench.cache.values(VALUES)
+    assert values.shape == (3, 1, 1, 6)
+    numbers = np.array([5, -1, 0], np.int64)
+    assert np.array_equal(values, slot_values(9, 0, 0, numbers, (1, 1, 2, 1), "bf16", "plain"))
+    cells = encode(GEOMETRY.groups[0].layer_sets[0], "bf16", values)
+    assert bench.cache.encoded(VALUES).tolist() == cells.reshape(3, 3).tolist()
+    effect = bench.do(VALUES)
+    before = bench.pool.copy()
+    bench.pool[1 + 16 + 3 : 1 + 16 + 6] = cells[0, 0, 0]
+    bench.pool[1:4] = cells[2, 0, 0]
+    bench.same()
+    changed = int(np.count_nonzero(before != bench.pool))
+    assert effect == Effect(acted=True, content_bytes=6, changed_bytes=changed)
+    assert bench.written()[:3] == [[True, False], [False, False], [False, True]]
+
+
+def test_read_values() -> None:
+    """Rows come decoded to fp32, in the order asked for, pads as zeros."""
+    bench = Bench(TAKE, VALUES)
+    op = ReadValues(4, 0, (Slot(0, 0), None, Slot(2, 1), Slot(0, 0)))
+    effect = bench.do(op)
+    assert (effect.acted, effect.content_bytes, effect.changed_bytes) == (True, 9, 0)
+    assert effect.rows is not None
+    (split,) = bench.cache.split_values(op, effect.rows)
+    assert split.shape == (4, 1, 1, 12)
+    for row, at in ((split[0], 1), (split[2], 20), (split[3], 1)):
+        cell = bench.pool[at : at + 3].reshape(1, 1, 3)
+        assert row.tolist() == decode(GEOMETRY.groups[0].layer_sets[0], cell).tolist()
+    assert not split[1].any()
+    bench.same()
+
+
+def test_values_by_layer_set() -> None:
+    """Every layer set has values of its own shape, and rows are joined in their order."""
+    first = LayerSet(2, 1, 2, 1, "fp16", side=True)
+    group = Group(4, 4, (first, LayerSet(1, 3, 1, 0, "fp32")), tokens_per_state=2)
+    cache = Cache(plan(Geometry((group,), 2, Host(999))))
+    cache.apply(TAKE_2)
+    assert cache.slots(0) == 2
+    op = WriteValues(1, 0, (Slot(1, 1), None), 3, "fp32", "special")
+    one, other = cache.values(op)
+    assert one.shape == (2, 2, 1, 12)
+    assert other.shape == (2, 1, 3, 4)
+    assert cache.apply(op).content_bytes == 2 * 6 + 3 * 4
+    back = ReadValues(2, 0, (None, Slot(1, 1)))
+    effect = cache.apply(back)
+    assert effect.rows is not None
+    halves, words = cache.split_values(back, effect.rows)
+    assert halves.shape == (2, 2, 1, 12)
+    assert words.shape == (2, 1, 3, 4)
+    numbers = words.view("<f4")
+    assert np.array_equal(numbers[1], other.view("<f4")[0], equal_nan=True)
+    assert not halves[0].any()
+    assert not words[0].any()
+    none = ReadValues(3, 0, ())
+    rows = cache.apply(none).rows
+    assert rows is not None
+    assert [part.shape for part in cache.split_values(none, rows)] == [(0, 2, 1, 12), (0, 1, 3, 4)]
+    assert cache.encoded(WriteValues(3, 0, (), 1)).shape == (0, 24)
+
+
+TAKE_2 = Allocate(0, 0, (0, 1))
+
+
+def test_encoded_writes_leave_pad_alone() -> None:
+    """A cell of 9 bytes has one byte of pad: raw writes and zero set it, encoded writes do not."""
+    group = Group(2, 2, (LayerSet(1, 1, 4, 2, "turboquant_k8v4"),))
+    cache = Cache(plan(Geometry((group,), 2, Host(99))))
+    cache.apply(TAKE_2)
+    raw = WriteTokens(1, 0, (Slot(1, 0),), 7)
+    cache.apply(raw)
+    assert cache.areas["pool"][20:30].tolist() == cache.payload(raw)[0].tolist()
+    op = WriteValues(2, 0, (Slot(1, 0),), 7)
+    assert cache.apply(op).content_bytes == 9
+    cell = cache.encoded(op)[0].tolist()
+    assert cell[9] == 0
+    assert cache.areas["pool"][20:29].tolist() == cell[:9]
+    assert cache.areas["pool"][29] == cache.payload(raw)[0, 9] != 0
+    assert cache.apply(Zero(3, 0, (1,))).content_bytes == 20
+    assert not cache.areas["pool"][20:40].any()
+
+
+def test_ranges_count_slots() -> None:
+    """Where tokens share a slot, ops name slots; a state has one, whatever the block size."""
+    shared = Group(7, 7, (LayerSet(1, 1, 4, 4, "bf16", page_bytes=64),), tokens_per_state=3)
+    state = Group(7, 7, (LayerSet(1, 1, 4, 4, "state_fp32", page_bytes=64),), tokens_per_state=3)
+    cache = Cache(plan(Geometry((shared, state), 3, Host(999))))
+    assert [cache.slots(group) for group in range(2)] == [2, 1]
+    for group, slots in ((0, 2), (1, 1)):
+        cache.apply(Allocate(group, group, (group,)))
+        last, behind = Slot(group, slots - 1), Slot(group, slots)
+        for op in (Read(5, group, (last,)), ReadValues(5, group, (last,))):
+            assert cache.refusal(op) is None
+        for op in (Read(5, group, (behind,)), WriteTokens(5, group, (behind,), 1)):
+            assert cache.refusal(op) == "range"
+        whole = CopyBlocks(6, group, (Pair(group, group),), slots)
+        assert cache.refusal(whole) is None
+        assert cache.refusal(CopyBlocks(6, group, (), slots + 1)) == "range"
+        assert cache.apply(whole).content_bytes == (32, 32)[group]
+
+
+def test_formats_that_take_no_values() -> None:
+    """A group with a layer set of indices into codebooks takes raw bytes only."""
+    sets = (LayerSet(1, 1, 16, 16, "turboquant_4bit_nc"), LayerSet(1, 1, 4, 4, "bf16"))
+    groups = (Group(2, 2, sets), Group(2, 2, sets[:1]), Group(2, 2, sets[1:]))
+    cache = Cache(plan(Geometry(groups, 3, Host(999), order="BLHNC")))
+    for group in range(3):
+        cache.apply(Allocate(group, group, (group,)))
+    for group, reason in ((0, "format"), (1, "format"), (2, None)):
+        slot = Slot(group, 0)
+        assert cache.refusal(WriteValues(9, group, (slot,), 1)) == reason
+        assert cache.refusal(ReadValues(9, group, (slot, None, slot))) == reason
+        assert cache.refusal(WriteValues(9, group, (), 1)) == reason
+        assert cache.refusal(ReadValues(9, group, (None,))) == reason
+        twice = WriteValues(9, group, (slot, slot), 1)
+        assert cache.refusal(twice) == (reason or "duplicate")
+        assert cache.refusal(WriteValues(9, group, (Slot((group + 1) % 3, 0),), 1)) == (
+            reason or "owner"
+        )
+        assert cache.refusal(WriteValues(9, group, (Slot(group, 2),), 1)) == "range"
+        assert cache.refusal(WriteTokens(9, group, (slot,), 1)) is None
+        assert cache.refusal(Read(9, group, (slot,))) is None
 
 
 def test_copy_chain() -> None:
@@ -373,6 +519,9 @@ def test_reuse_forgets_what_was_written(give_back: Op) -> None:
         Free(3, 0, ()),
         WriteTokens(3, 0, (), 1),
         WriteTokens(3, 0, (None, None), 1),
+        WriteValues(3, 0, (), 1),
+        WriteValues(3, 0, (None, None), 1),
+        Allocate(3, 0, (), zero=True),
         Zero(3, 0, ()),
         CopyBlocks(3, 0, ()),
         CopyBlocks(3, 0, (), tokens=1),
@@ -421,6 +570,7 @@ def test_reset_of_nothing() -> None:
 BIG = 2**31
 REFUSALS: list[tuple[Op, str | None]] = [
     (Allocate(9, 0, (4,)), None),
+    (Allocate(9, 0, (4, 0), zero=True), "owner"),
     (Allocate(9, 2, (4,)), "range"),
     (Allocate(9, -1, ()), "range"),
     (Allocate(9, 0, (5,)), "range"),
@@ -457,6 +607,15 @@ REFUSALS: list[tuple[Op, str | None]] = [
     (WriteTokens(9, 0, (Slot(4, 0), Slot(4, 0)), 1), "duplicate"),
     (WriteTokens(9, 0, (Slot(0, 0), Slot(3, 0)), 1), "owner"),
     (WriteTokens(9, 0, (Slot(4, 0),), 1), "owner"),
+    (WriteValues(9, 0, (Slot(0, 0), None, Slot(0, 1), None), 1), None),
+    (WriteValues(9, 2, (), 1), "range"),
+    (WriteValues(9, 0, (Slot(0, 2),), 1), "range"),
+    (WriteValues(9, 0, (Slot(0, 0), Slot(0, 0)), 1), "duplicate"),
+    (WriteValues(9, 0, (Slot(0, 0), Slot(3, 0)), 1), "owner"),
+    (ReadValues(9, 0, (Slot(0, 0), None, Slot(0, 0))), None),
+    (ReadValues(9, 2, (None,)), "range"),
+    (ReadValues(9, 0, (Slot(5, 0),)), "range"),
+    (ReadValues(9, 1, (Slot(0, 0),)), "owner"),
     (Read(9, 0, (Slot(0, 0), None, Slot(0, 0))), None),
     (Read(9, 2, (None,)), "range"),
     (Read(9, 0, (Slot(-1, 0),)), "range"),
@@ -542,7 +701,9 @@ def test_refusals_meet_every_reason_of_every_op() -> None:
         Free: "range duplicate owner",
         Zero: "range duplicate owner",
         WriteTokens: "range duplicate owner",
+        WriteValues: "range duplicate owner",
         Read: "range owner",
+        ReadValues: "range owner",
         CopyBlocks: "range owner",
         Offload: "range duplicate owner host",
         Restore: "range duplicate owner host",
@@ -569,11 +730,14 @@ def test_page_padding() -> None:
     for op, expected in (
         (Zero(0, 0, (0, 2)), first + third),
         (WriteTokens(0, 0, slots, 1), first + third),
+        (WriteValues(0, 0, slots, 1), first + third),
+        (Allocate(0, 0, (0, 2), zero=True), first + third),
         (CopyBlocks(0, 0, (Pair(1, 0), Pair(1, 2))), first + third),
         (CopyBlocks(0, 0, (Pair(1, 0),), tokens=1), first),
         (Restore(0, (Job(0, moves), Job(1, (Move(3, 2, 0),)))), first + third + last),
         (Offload(0, (Job(0, moves),)), []),
         (Read(0, 0, slots), []),
+        (ReadValues(0, 0, slots), []),
         (Allocate(0, 0, (0,)), []),
         (Free(0, 0, (0,)), []),
         (Evict(0, (0,)), []),
