@@ -1,5 +1,6 @@
 """Answers of a kvexact target to vectors, from nothing but what the cases say."""
 
+from collections.abc import Iterator
 from contextlib import closing
 from hashlib import sha256
 from typing import Any
@@ -10,42 +11,65 @@ import numpy as np
 from kvexact.fuzz.trace import op_from_json
 from kvexact.fuzz.vectors import Json, flat_rows
 from kvexact.impl.target import Rows, Target
-from kvexact.refmodel.content import Bytes, poison
-from kvexact.refmodel.ops import Op, Read, ReadValues, WriteTokens, WriteValues
+from kvexact.refmodel.cache import AREAS
+from kvexact.refmodel.content import poison
+from kvexact.refmodel.ops import Op, WriteTokens, WriteValues
 from kvexact.refmodel.spec import Geometry, Refused
 
 _VALUE_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 
 
 def answer(target: Target, case: Json) -> Json:
-    """What a target answers to one case; a case without ops is only planned."""
+    """What a target answers to one case; a case without ops is only planned.
+
+    What it does not promise is not asked: a geometry that does not fit it, and all ops from the
+    first one that it lacks on, or that would be refused for a reason of which it says nothing.
+    """
     geometry = msgspec.convert(case["geometry"], Geometry)
+    if not target.fits(geometry) or not _promised(case["verdict"], target.geometry_refusals):
+        return {}
     with closing(target):
         try:
             facts = (target.open if "ops" in case else target.plan)(geometry)
         except Refused as refusal:
-            return {"verdict": f"refused:{refusal.reason}"}
+            declined = case["verdict"] == "accepted" and refusal.reason in target.may_refuse
+            return {} if declined else {"verdict": f"refused:{refusal.reason}"}
+        except Exception as error:  # noqa: BLE001 - a target's own code may raise anything
+            return {"verdict": f"raised:{type(error).__name__}"}
         known = {name: _plain(facts[name]) for name in case.get("facts", ()) if name in facts}
         found: Json = {"verdict": "accepted", "facts": known}
         if "ops" in case:
-            target.load("pool", poison(0, target.view("pool").size))
-            target.load("host", poison(1, target.view("host").size))
+            for area in target.declared:
+                target.load(area, poison(AREAS.index(area), target.view(area).size))
             found["digests"] = _digests(target)
-            found["ops"] = [_apply(target, case, geometry, item) for item in case["ops"]]
+            found["ops"] = list(_apply_all(target, case, geometry))
     return found
 
 
-def _apply(target: Target, case: Json, geometry: Geometry, item: Json) -> Json:
-    op = op_from_json(item["op"], "op")
-    try:
-        returned = target.apply(op, _rows(case, geometry, op, item))
-    except Refused as refusal:
-        return {"outcome": f"refused:{refusal.reason}", "digests": _digests(target)}
-    found: Json = {"outcome": "acted", "digests": _digests(target)}
-    if type(op) in (Read, ReadValues):
-        assert returned is not None
-        found["returns"] = [row.tobytes().hex() for row in flat_rows(returned)]
-    return found
+def _promised(outcome: str, refusals: frozenset[str]) -> bool:
+    verdict, _, reason = outcome.partition(":")
+    return verdict != "refused" or reason in refusals
+
+
+def _apply_all(target: Target, case: Json, geometry: Geometry) -> Iterator[Json]:
+    """Answers to ops, up to the first that is not asked or at which the target fails."""
+    for item in case["ops"]:
+        kind = item["op"]["op"]
+        if kind not in target.op_kinds or not _promised(item["outcome"], target.op_refusals):
+            return
+        op = op_from_json(item["op"], "op")
+        try:
+            returned = target.apply(op, _rows(case, geometry, op, item))
+        except Refused as refusal:
+            yield {"outcome": f"refused:{refusal.reason}", "digests": _digests(target)}
+            continue
+        except Exception as error:  # noqa: BLE001 - as above
+            yield {"outcome": f"raised:{type(error).__name__}"}
+            return
+        found: Json = {"outcome": "acted", "digests": _digests(target)}
+        if returned is not None:
+            found["returns"] = [row.tobytes().hex() for row in flat_rows(returned)]
+        yield found
 
 
 def _rows(case: Json, geometry: Geometry, op: Op, item: Json) -> Rows | None:
@@ -72,10 +96,7 @@ def _rows(case: Json, geometry: Geometry, op: Op, item: Json) -> Rows | None:
 
 
 def _digests(target: Target) -> Json:
-    def digest(view: Bytes) -> str:
-        return sha256(view.tobytes()).hexdigest()
-
-    return {"pool": digest(target.view("pool")), "host": digest(target.view("host"))}
+    return {area: sha256(target.view(area).tobytes()).hexdigest() for area in target.declared}
 
 
 def _plain(value: Any) -> Any:

@@ -16,9 +16,10 @@ from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.vectors_check import load_cases
 from kvexact.fuzz.vectors_target import answer
 from kvexact.impl.engine.engine import CpuEngine
+from kvexact.impl.target import Area, Facts, Rows
 from kvexact.refmodel.content import poison
-from kvexact.refmodel.ops import OP_REASONS, OPS
-from kvexact.refmodel.spec import GEOMETRY_REASONS, ORDERS, PAGE_FORMATS
+from kvexact.refmodel.ops import KIND_OF, OP_REASONS, OPS, CopyBlocks, Op
+from kvexact.refmodel.spec import GEOMETRY_REASONS, ORDERS, PAGE_FORMATS, Geometry
 
 READER = Path(__file__).parents[1] / "examples" / "c_reader"
 MEGABYTE = 1 << 20
@@ -122,6 +123,49 @@ def test_the_engine_agrees_with_the_default_set(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     assert result.output.startswith("agree: 68 verdicts, ")
     assert "unchecked" not in result.output
+
+
+class Modest(CpuEngine):
+    """Promises little, and fails at what it does not promise."""
+
+    op_kinds = frozenset(OPS) - {"offload", "restore"}
+    op_refusals = frozenset({"owner", "duplicate"})
+    geometry_refusals = frozenset({"cell"})
+    declared = frozenset[Area]({"pool"})
+
+    @classmethod
+    def fits(cls, geometry: Geometry) -> bool:
+        return geometry.order == "LBHNC"
+
+    def plan(self, geometry: Geometry) -> Facts:
+        assert self.fits(geometry)
+        return super().plan(geometry)
+
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        assert KIND_OF[type(op)] in self.op_kinds
+        return super().apply(op, rows)
+
+
+class Raising(CpuEngine):
+    """Fails at a copy."""
+
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        if type(op) is CopyBlocks:
+            raise IndexError
+        return super().apply(op, rows)
+
+
+def test_a_target_is_asked_what_it_promises(folder: Path) -> None:
+    result = kvexact("vectors", "check", folder, "--target", f"{__name__}:Modest")
+    assert result.exit_code == 0, result.output
+    assert "unchecked, for want of an answer: " in result.output
+
+
+@pytest.mark.parametrize("name", ["kvexact.impl.faults:copy_without_scales", f"{__name__}:Raising"])
+def test_a_faulty_target_is_found(name: str, folder: Path) -> None:
+    result = kvexact("vectors", "check", folder, "--target", name)
+    assert result.exit_code == 1, result.output
+    assert " copy_blocks: " in result.output
 
 
 def test_documents_say_what_bytes_an_area_begins_with() -> None:
