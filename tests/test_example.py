@@ -1,7 +1,8 @@
-"""The example target beside the model, without the fuzzer: every order, form and cell format."""
+"""The example target beside the model, without the fuzzer: its formats in every order and form."""
 
 import itertools
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from kvexact.fuzz.cli import main
-from kvexact.impl.adapters.example import ExampleCache, ExampleCacheWithBug
+from kvexact.impl.adapters.example import BITS, ExampleCache, ExampleCacheWithBug
 from kvexact.impl.target import Target
 from kvexact.refmodel import facts, ops
 from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.plan import plan
-from kvexact.refmodel.spec import PAGE_FORMATS, ORDERS, Geometry, Group, Host, LayerSet, Refused
+from kvexact.refmodel.spec import ORDERS, PAGE_FORMATS, Geometry, Group, Host, LayerSet, Refused
 
 BLOCKS, SLOTS, PARTS, TOKENS = 5, 3, 2, 3
 
@@ -57,6 +58,7 @@ def history(seed: int) -> list[ops.Op]:
         ops.Read(6, 0, ()),
         ops.WriteTokens(7, 0, (), 7),
         ops.Free(8, 0, (3, 1)),
+        ops.Allocate(9, 0, (1,), zero=True),
     ]
 
 
@@ -88,7 +90,7 @@ def first_difference(target: Target, geometry: Geometry, seed: int = 0) -> str |
 
 
 @pytest.mark.parametrize("kv_split", [False, True], ids=["packed", "split"])
-@pytest.mark.parametrize("page_format", PAGE_FORMATS)
+@pytest.mark.parametrize("page_format", BITS)
 @pytest.mark.parametrize("order", ORDERS)
 def test_example_is_sound(order: str, page_format: str, kv_split: bool) -> None:
     geometry = small(order, page_format, kv_split=kv_split)
@@ -106,11 +108,28 @@ def test_example_leaves_padding_alone(order: str, kv_split: bool) -> None:
     )
 
 
-@pytest.mark.parametrize("geometry", [small(sets=2), small(kernel_block_size=1)])
-def test_example_declares_what_it_refuses(geometry: Geometry) -> None:
-    with pytest.raises(Refused, match="only one layer set") as caught:
+SHARED = Group(4, 4, (LayerSet(2, 2, 16, 8, "bf16"),), tokens_per_state=2)
+SIDE = Group(4, 4, (LayerSet(2, 2, 16, 8, "bf16", side=True),))
+
+
+@pytest.mark.parametrize(
+    ("geometry", "text"),
+    [
+        (small(sets=2), "only one layer set"),
+        (small(kernel_block_size=1), "only one layer set"),
+        (replace(small(), groups=(SHARED,)), "a slot for each token"),
+        (replace(small(), groups=(SIDE,)), "no side buffers"),
+    ],
+)
+def test_example_declares_what_it_refuses(geometry: Geometry, text: str) -> None:
+    with pytest.raises(Refused, match=text) as caught:
         ExampleCache().plan(geometry)
     assert caught.value.reason in ExampleCache.may_refuse
+
+
+@pytest.mark.parametrize("page_format", PAGE_FORMATS)
+def test_example_is_asked_about_its_formats_only(page_format: str) -> None:
+    assert ExampleCache.fits(small(page_format=page_format)) == (page_format in BITS)
 
 
 def test_example_bug_is_found(tmp_path: Path) -> None:

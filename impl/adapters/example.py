@@ -10,7 +10,17 @@ from kvexact.impl.target import Area, Bytes, Facts, Rows, Target
 from kvexact.refmodel import ops
 from kvexact.refmodel.spec import Geometry, Refused
 
-BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int4_per_token_head": 4}  # all others: 8
+#: Bits of an element, of the page formats that this cache knows.
+BITS = {
+    "fp32": 32,
+    "fp16": 16,
+    "bf16": 16,
+    "fp8_e4m3": 8,
+    "fp8_e5m2": 8,
+    "int8_per_token_head": 8,
+    "fp8_per_token_head": 8,
+    "int4_per_token_head": 4,
+}
 
 
 class View(NamedTuple):
@@ -36,8 +46,10 @@ def place(geometry: Geometry) -> tuple[dict[str, View], int]:
     shape, *shapes = group.layer_sets
     if groups or shapes or group.kernel_block_size != group.block_size:
         raise Refused("unsupported", "only one layer set, and kernel blocks as large as blocks")
+    if shape.side or group.tokens_per_state > 1:
+        raise Refused("unsupported", "no side buffers, and a slot for each token")
     extent = {"L": shape.layers, "B": geometry.blocks, "H": shape.kv_heads, "N": group.block_size}
-    bits, scale = BITS.get(shape.page_format, 8), 4 * shape.page_format.endswith("per_token_head")
+    bits, scale = BITS[shape.page_format], 4 * shape.page_format.endswith("per_token_head")
     key = [("k", shape.head_size_k * bits // 8), ("k_scale", scale)]
     value = [("v", shape.head_size_v * bits // 8), ("v_scale", scale)]
     page = max(order.index("L"), order.index("B")) + 1  # axes from here on lie inside a page
@@ -70,6 +82,11 @@ class ExampleCache(Target):
     families: ClassVar[tuple[str, ...] | None] = ("one_group", "padded", "batch")
     offloaded: ClassVar[tuple[str, ...]] = ("k", "k_scale", "v", "v_scale")
 
+    @classmethod
+    def fits(cls, geometry: Geometry) -> bool:
+        sets = [shape for group in geometry.groups for shape in group.layer_sets]
+        return all(shape.page_format in BITS for shape in sets)
+
     def plan(self, geometry: Geometry) -> Facts:
         views, pool_bytes = place(geometry)
         facts = {f"g0.s0.{name}.view": (v.offset, *v.strides[:-1]) for name, v in views.items()}
@@ -84,6 +101,9 @@ class ExampleCache(Target):
 
     def apply(self, op: ops.Op, rows: Rows | None) -> Rows | None:
         match op:
+            case ops.Allocate(zero=True):
+                for view in self.views.values():
+                    view[:, list(op.blocks)] = 0
             case ops.WriteTokens():
                 assert rows is not None
                 row, block, token = resolve(op.slots)
