@@ -6,6 +6,7 @@ head. Of a *scattered* field the elements of one head's array are permuted.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from kvexact.refmodel.spec import Group, LayerSet, Refused
@@ -230,6 +231,7 @@ def regions(layers: LayerSet, *, split: bool) -> tuple[Region, ...]:
     )
 
 
+@lru_cache
 def cell_fields(layers: LayerSet) -> tuple[Field, ...]:
     """The fields of one cell in logical order; those without bytes are left out.
 
