@@ -6,6 +6,7 @@ from itertools import product
 from kvexact.fuzz.edits import Program
 from kvexact.fuzz.run import execute
 from kvexact.impl.target import Target
+from kvexact.refmodel.formats import slots
 from kvexact.refmodel.ops import (
     Allocate,
     CopyBlocks,
@@ -17,10 +18,12 @@ from kvexact.refmodel.ops import (
     Op,
     Pair,
     Read,
+    ReadValues,
     Reset,
     Restore,
     Slot,
     WriteTokens,
+    WriteValues,
     Zero,
 )
 from kvexact.refmodel.plan import plan
@@ -68,9 +71,10 @@ def alphabet(geometry: Geometry, op_id: int) -> Iterator[Op]:
     for slot in (0, 1, host_slots, -1):
         yield Evict(op_id, (slot,))
     for group, described in enumerate(geometry.groups):
-        size = described.block_size
+        size = slots(described, described.layer_sets[0])
         for some in (*several, every):
             yield Allocate(op_id, group, some)
+            yield Allocate(op_id, group, some, zero=True)
             yield Free(op_id, group, some)
             yield Zero(op_id, group, some)
         yield from _of_slots(op_id, group, blocks, size)
@@ -83,11 +87,13 @@ def alphabet(geometry: Geometry, op_id: int) -> Iterator[Op]:
 
 def _of_slots(op_id: int, group: int, blocks: list[int], size: int) -> Iterator[Op]:
     tokens = sorted({0, 1, size - 1, size})
-    slots: list[Slot | None] = [None, *(Slot(b, t) for b, t in product(blocks, tokens))]
-    for slot in slots:
+    named: list[Slot | None] = [None, *(Slot(b, t) for b, t in product(blocks, tokens))]
+    for slot in named:
         for row in ((slot,), (slot, None), (slot, slot)):
             yield WriteTokens(op_id, group, row, tag=0)
+            yield WriteValues(op_id, group, row, tag=0)
             yield Read(op_id, group, row)
+            yield ReadValues(op_id, group, row)
 
 
 def _copies(

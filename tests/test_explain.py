@@ -5,8 +5,18 @@ import pytest
 
 from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.explain import Explanation, explain
-from kvexact.refmodel.locate import in_words
-from kvexact.refmodel.ops import Allocate, Job, Move, Offload, Op, Slot, WriteTokens, Zero
+from kvexact.refmodel.locate import in_words, locate
+from kvexact.refmodel.ops import (
+    Allocate,
+    Job,
+    Move,
+    Offload,
+    Op,
+    Slot,
+    WriteTokens,
+    WriteValues,
+    Zero,
+)
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
 
@@ -270,3 +280,134 @@ def test_a_slot_that_was_never_written_is_undefined():
     found = explained(got, ALLOCATE, WRITE)
 
     assert (found.kind, found.place, found.defined) == ("frame", "content", False)
+
+
+def of(shape: LayerSet, *others: LayerSet, block_size: int = 8) -> Geometry:
+    """Five blocks of one group with these layer sets."""
+    return Geometry((Group(block_size, block_size, (shape, *others)),), 5, Host(2**20))
+
+
+def test_written_values_are_recognised():
+    """Encoded values have origins as raw bytes have: a page of block 1 where block 3's belongs."""
+    geometry = of(LayerSet(1, 2, 32, 32, "int8_per_token_head"))
+    slots = [tuple(Slot(block, token) for token in range(8)) for block in (3, 1)]
+    ops = (ALLOCATE, WriteValues(1, 0, slots[1], 5), WriteValues(2, 0, slots[0], 5, "bf16"))
+    want = states(*ops, geometry=geometry)[-1]["pool"]
+    got = want.copy()
+    page = 2 * 8 * 72
+    got[3 * page : 4 * page] = want[page : 2 * page]
+
+    found = explain(plan(geometry), ops, "pool", want, got)
+
+    assert found.kind == "foreign"
+    assert found.want is not None
+    assert found.got is not None
+    assert (found.want.op, found.got.op) == (2, 1)
+    assert found.got.owner is not None
+    assert (found.got.owner.block, found.got.owner.field) == (1, "k")
+
+
+def test_older_values_of_the_same_place_are_stale():
+    """Two writes of the same tag are two sources where their types differ."""
+    geometry = of(LayerSet(1, 1, 32, 32, "int8_per_token_head"))
+    slots = tuple(Slot(3, token) for token in range(8))
+    ops = (ALLOCATE, WriteValues(1, 0, slots, 5), WriteValues(2, 0, slots, 5, "bf16", "special"))
+    before, want = (state["pool"] for state in states(*ops, geometry=geometry)[-2:])
+    zeroed = (*ops[:2], Zero(3, 0, (3,)), ops[2])
+    where = slice(3 * 8 * 72, 3 * 8 * 72 + 32)
+    got = want.copy()
+    got[where] = before[where]
+
+    assert explain(plan(geometry), zeroed, "pool", want, got).kind == "stale"
+
+
+def test_bytes_of_many_places_have_no_origin():
+    """Zeros that values encode to are found all over, and prove nothing."""
+    geometry = of(LayerSet(1, 1, 32, 32, "turboquant_k8v4"))
+    slots = tuple(Slot(block, token) for block in (1, 3) for token in range(8))
+    ops = (ALLOCATE, WriteValues(1, 0, slots, 5, "fp16", "special"))
+    want = states(*ops, geometry=geometry)[-1]["pool"]
+    got = want.copy()
+    got[3 * 8 * 52 :][:32] = 0x7F
+
+    assert explain(plan(geometry), ops, "pool", want, got).kind == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("fmt", "field", "element"),
+    [
+        ("bf16_rocm", "k", 3),
+        ("bf16_rocm", "v", 0),
+        ("bf16_cpu_vec", "k", 3),
+        ("nvfp4", "v_scale", 1),
+    ],
+)
+def test_owners_in_formats_of_regions_and_scattered_fields(fmt, field, element):
+    """Whatever the page looks like, each byte has its slot, head, field and element."""
+    geometry = of(LayerSet(1, 2, 32, 32, fmt))
+    model = Cache(plan(geometry))
+    model.apply(ALLOCATE)
+    start, unit = 0, 1
+    for item in model.plan.placements[0][0].places:
+        if item.field.name == field:
+            unit = item.field.unit_bytes
+            break
+        start += item.field.width_bytes
+    cell = sum(item.field.width_bytes for item in model.plan.placements[0][0].places)
+    addresses = model.layout(0).of_tokens(3, 8)[5]
+    position = int(addresses[cell + start + element * unit])  # of head 1
+
+    place, owner = locate(model, "pool", position)
+
+    assert place == "content"
+    assert owner == (0, 0, 0, 3, 1, 5, field, element)
+
+
+def test_bytes_of_several_slots_side_by_side_are_recognised():
+    """In a scattered field neighbouring bytes belong to neighbouring slots; moved, they show."""
+    geometry = of(LayerSet(1, 1, 32, 32, "bf16_cpu_vec"))
+    ops = (ALLOCATE, WriteTokens(1, 0, tuple(Slot(3, token) for token in range(8)), tag=5))
+    want = states(*ops, geometry=geometry)[-1]["pool"]
+    got = want.copy()
+    page = slice(3 * 8 * 128, 4 * 8 * 128)
+    got[page] = np.roll(want[page], -16)
+
+    found = explain(plan(geometry), ops, "pool", want, got)
+
+    assert found.kind == "shifted"
+    assert found.want is not None
+    assert found.got is not None
+    assert found.got.position - found.want.position == 16
+    assert found.got.owner == (0, 0, 0, 3, 0, 0, "k", 1)
+
+
+def test_pad_of_a_cell_belongs_to_its_slot():
+    """A byte of pad is content of its own name; encoded writes must leave it alone."""
+    geometry = of(LayerSet(1, 1, 4, 2, "turboquant_k8v4"))
+    ops = (ALLOCATE, WriteValues(1, 0, (Slot(3, 2),), 5))
+    want = states(*ops, geometry=geometry)[-1]["pool"]
+    got = want.copy()
+    got[3 * 80 + 2 * 10 + 9] = 0
+
+    found = explain(plan(geometry), ops, "pool", want, got)
+
+    assert (found.kind, found.place, found.last_writer) == ("frame", "content", None)
+    assert found.owner is not None
+    assert in_words(found.owner) == "layer 0  block 3  head 0  token 2  field pad  element 0"
+
+
+def test_side_buffers_have_owners():
+    """Behind the blocks every byte belongs to a block again; its padding, too."""
+    side = LayerSet(1, 1, 128, 0, "indexer_fp8", page_bytes=1060, side=True)
+    geometry = of(LayerSet(2, 1, 4, 4, "bf16"), side)
+    model = Cache(plan(geometry))
+    model.apply(ALLOCATE)
+    behind = 5 * 2 * 8 * 16
+    scale = behind + 3 * 1060 + 8 * 128 + 4 * 6
+
+    assert locate(model, "pool", scale) == ("content", (0, 1, 0, 3, 0, 6, "scale", 0))
+    assert locate(model, "pool", behind + 1060 + 1057) == (
+        "padding",
+        (0, 1, 0, 1, 0, 0, "padding", 0),
+    )
+    assert locate(model, "pool", behind) == ("unowned", None)
