@@ -16,17 +16,25 @@ from rich.progress import Progress
 
 from kvexact.fuzz.bench_parts import gb_per_s, journal_us, long_arrays, parts_us
 from kvexact.fuzz.bench_rounds import (
-    BYTE_FAMILIES,
+    FORMATS,
+    RAW_FAMILIES,
+    VALUE_FAMILIES,
     Round,
     empty_round,
+    format_round,
     machine_round,
     prng_round,
 )
-from kvexact.fuzz.run import same_bytes
+from kvexact.fuzz.run import Run, same_bytes
 from kvexact.impl.target import Bytes
 
 #: Most that a ratio may be.
-BUDGETS = {"machine_added_over_empty_step": 1.0, "prng_op_over_empty_step": 0.7}
+BUDGETS = {
+    "machine_added_over_empty_step": 1.0,
+    "prng_op_over_empty_step": 0.7,
+    "values_machine_step_over_raw": 1.5,
+    "values_prng_op_over_raw": 2.5,
+}
 
 _ROUNDS = 7
 _COMPARISONS = 20
@@ -39,7 +47,11 @@ class Samples:
     empty: list[Round] = field(default_factory=list)
     machine: list[Round] = field(default_factory=list)
     prng: list[dict[str, Round]] = field(default_factory=list)
+    values_machine: list[Round] = field(default_factory=list)
+    values_prng: list[dict[str, Round]] = field(default_factory=list)
+    formats: list[dict[str, Round]] = field(default_factory=list)
     parts: list[dict[str, float]] = field(default_factory=list)
+    values_parts: list[dict[str, float]] = field(default_factory=list)
     journal_us: list[float] = field(default_factory=list)
     compare: list[float] = field(default_factory=list)
     memcmp: list[float] = field(default_factory=list)
@@ -47,21 +59,28 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What `--json` prints.
+    """What `--json` prints. Where nothing else is said, of families that write raw bytes.
 
     Attributes:
         machine_added_over_empty_step: what an op, drawn, run on both sides and compared, adds to a
             step of a Hypothesis machine, over a step of a machine with two empty rules.
         prng_op_over_empty_step: an op of the PRNG over the same step.
+        values_machine_step_over_raw: a step of the machine of families that write real values, over
+            one of those that write raw bytes.
+        values_prng_op_over_raw: the same of an op of the PRNG.
         setup_over_empty_step: a geometry, drawn, opened and closed, over the same step.
         journal_added_over_empty_step: noting an op in the journal over the same step.
         compare_over_memcmp: speed of the comparison of long arrays over that of a plain one.
         parts_us: parts of a PRNG op, in microseconds; what is left is bookkeeping.
+        values_parts_us: the same for families that write real values.
         ops_per_s: PRNG ops of each family, geometries included.
+        format_ops_per_s: the same where all pages are of one format.
     """
 
     machine_added_over_empty_step: float
     prng_op_over_empty_step: float
+    values_machine_step_over_raw: float
+    values_prng_op_over_raw: float
     setup_over_empty_step: float
     journal_added_over_empty_step: float
     compare_over_memcmp: float
@@ -70,8 +89,12 @@ class Result:
     empty_step_us: float
     machine_step_us: float
     prng_op_us: float
+    values_machine_step_us: float
+    values_prng_op_us: float
     parts_us: dict[str, float]
+    values_parts_us: dict[str, float]
     ops_per_s: dict[str, float]
+    format_ops_per_s: dict[str, float]
 
     def over_budget(self) -> list[str]:
         """What costs more than it may."""
@@ -89,47 +112,70 @@ def sample(rounds: Iterable[int]) -> Samples:
     one, other = long_arrays()
     for number in rounds:
         samples.empty.append(empty_round(number))
-        samples.machine.append(machine_round(number))
-        of_family = {family.name: prng_round(number, family) for family in BYTE_FAMILIES}
-        samples.prng.append(of_family)
-        runs = [run for done in of_family.values() for run in done.runs]
-        samples.parts.append(parts_us(runs))
-        samples.journal_us.append(journal_us(runs))
+        samples.machine.append(machine_round(number, RAW_FAMILIES))
+        samples.values_machine.append(machine_round(number, VALUE_FAMILIES))
+        samples.prng.append({family.name: prng_round(number, family) for family in RAW_FAMILIES})
+        samples.values_prng.append(
+            {family.name: prng_round(number, family) for family in VALUE_FAMILIES}
+        )
+        samples.formats.append({name: format_round(number, name) for name in FORMATS})
+        samples.parts.append(parts_us(_runs(samples.prng[-1])))
+        samples.values_parts.append(parts_us(_runs(samples.values_prng[-1])))
+        samples.journal_us.append(journal_us(_runs(samples.prng[-1])))
         for _ in range(_COMPARISONS):
             samples.compare.append(gb_per_s(same_bytes, one, other))
             samples.memcmp.append(gb_per_s(_memcmp, one, other))
     return samples
 
 
+def _runs(of_each: dict[str, Round]) -> list[Run]:
+    return [run for done in of_each.values() for run in done.runs]
+
+
 def result(samples: Samples) -> Result:
     """The medians of all rounds, and their ratios."""
-    prng = [done for of_family in samples.prng for done in of_family.values()]
-    steps = sum(done.steps for done in prng)
     empty = median(done.step_us for done in samples.empty)
     machine = median(done.step_us for done in samples.machine)
-    op = median(map(_op_us, samples.prng))
-    setup = median(done.setup_us for done in prng)
+    values_machine = median(done.step_us for done in samples.values_machine)
+    op, values_op = median(map(_op_us, samples.prng)), median(map(_op_us, samples.values_prng))
+    setup = median(done.setup_us for of_family in samples.prng for done in of_family.values())
     compare, memcmp = median(samples.compare), median(samples.memcmp)
-    parts = {"draw": sum(done.draw_s for done in prng) / steps * 1e6}
-    parts |= {name: median(part[name] for part in samples.parts) for name in samples.parts[0]}
-    parts["rest"] = op - sum(parts.values())
     return Result(
-        (machine - empty) / empty,
-        op / empty,
-        setup / empty,
-        median(samples.journal_us) / empty,
-        compare / memcmp,
-        compare,
-        memcmp,
-        empty,
-        machine,
-        op,
-        parts,
-        {
-            family.name: median(_ops_per_s(of_family[family.name]) for of_family in samples.prng)
-            for family in BYTE_FAMILIES
-        },
+        machine_added_over_empty_step=(machine - empty) / empty,
+        prng_op_over_empty_step=op / empty,
+        values_machine_step_over_raw=values_machine / machine,
+        values_prng_op_over_raw=values_op / op,
+        setup_over_empty_step=setup / empty,
+        journal_added_over_empty_step=median(samples.journal_us) / empty,
+        compare_over_memcmp=compare / memcmp,
+        compare_gb_per_s=compare,
+        memcmp_gb_per_s=memcmp,
+        empty_step_us=empty,
+        machine_step_us=machine,
+        prng_op_us=op,
+        values_machine_step_us=values_machine,
+        values_prng_op_us=values_op,
+        parts_us=_parts(samples.prng, samples.parts, op),
+        values_parts_us=_parts(samples.values_prng, samples.values_parts, values_op),
+        ops_per_s=_speeds(samples.prng) | _speeds(samples.values_prng),
+        format_ops_per_s=_speeds(samples.formats),
     )
+
+
+def _parts(
+    prng: list[dict[str, Round]], measured: list[dict[str, float]], op_us: float
+) -> dict[str, float]:
+    """Parts of an op, the rest of it last."""
+    rounds = [done for of_family in prng for done in of_family.values()]
+    draw_s = sum(done.draw_s for done in rounds)
+    parts = {"draw": draw_s / sum(done.steps for done in rounds) * 1e6}
+    parts |= {name: median(part[name] for part in measured) for name in measured[0]}
+    return parts | {"rest": op_us - sum(parts.values())}
+
+
+def _speeds(rounds: list[dict[str, Round]]) -> dict[str, float]:
+    """Ops a second of each family or format."""
+    return {name: median(_ops_per_s(of_each[name]) for of_each in rounds) for name in rounds[0]}
 
 
 def _op_us(of_family: dict[str, Round]) -> float:
@@ -154,7 +200,7 @@ def _memcmp(one: Bytes, other: Bytes) -> bool:
 def bench(context: click.Context, *, as_json: bool, check: bool) -> None:
     """Measure what drawing, model, target and comparison cost.
 
-    The unit is a step of a Hypothesis machine with two empty rules. Takes a minute or two.
+    The unit is a step of a Hypothesis machine with two empty rules. Takes two or three minutes.
     """
     with Progress(console=Console(stderr=True), transient=True) as progress:
         samples = sample(progress.track(range(_ROUNDS), description="rounds"))

@@ -12,7 +12,7 @@ from kvexact.fuzz.run import Run, same_bytes
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.target import Bytes
 from kvexact.refmodel.cache import Cache
-from kvexact.refmodel.ops import Allocate, Dangling, WriteTokens, bind
+from kvexact.refmodel.ops import Allocate, Dangling, WriteTokens, WriteValues, bind
 from kvexact.refmodel.plan import plan
 
 _LONG_BYTES = 16 * 1024 * 1024
@@ -52,6 +52,8 @@ def _replay(run: Run, target: CpuEngine, spent: dict[str, float]) -> None:
         rows = None
         if type(bound) is WriteTokens:
             rows = model.split_rows(bound, model.payload(bound))
+        elif type(bound) is WriteValues:
+            rows = tuple(of_set.copy() for of_set in model.values(bound))
         spent["payload"] += clock() - start
         start = clock()
         target.apply(bound, rows)

@@ -1,29 +1,38 @@
 """Rounds of a benchmark: steps of an empty machine, of the fuzzer's machine, and of the PRNG."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from time import process_time
 
 from hypothesis import seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
+from kvexact.fuzz.budget import fit
 from kvexact.fuzz.campaign import STEPS
-from kvexact.fuzz.choose import Chooser, Prng
+from kvexact.fuzz.choose import Chooser, Prng, pick
 from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.demands import fitted_group
+from kvexact.fuzz.dimensions import GroupDraft
+from kvexact.fuzz.drawing import draw_pool, draw_set
 from kvexact.fuzz.families import FAMILIES
-from kvexact.fuzz.family import Family
+from kvexact.fuzz.family import VALUE_WEIGHTS, Family
 from kvexact.fuzz.machine import run_item
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.steps import Mix, Steps
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.target import Facts, Rows
+from kvexact.refmodel.formats import takes_values
 from kvexact.refmodel.ops import Op
-from kvexact.refmodel.spec import Geometry
+from kvexact.refmodel.spec import PAGE_FORMATS, Geometry
 
-BYTE_FAMILIES = [family for family in FAMILIES.values() if not family.plans_only]
+RAW_FAMILIES = [f for f in FAMILIES.values() if not f.plans_only and not f.encodes]
+VALUE_FAMILIES = [f for f in FAMILIES.values() if f.encodes]
+#: Formats that take values.
+FORMATS = [name for name in PAGE_FORMATS if takes_values(name)]
 
-#: Examples of each family in a round.
-_EXAMPLES = 9
+#: Examples of each family in a round, and of each format.
+_EXAMPLES, _OF_FORMAT = 9, 2
 
 
 @dataclass(slots=True)
@@ -122,11 +131,11 @@ def empty_round(number: int) -> Round:
     return Round(_Empty.steps, process_time() - start)
 
 
-def machine_round(number: int) -> Round:
-    """Examples of all byte families, with Hypothesis."""
+def machine_round(number: int, families: Sequence[Family]) -> Round:
+    """Examples of these families, with Hypothesis."""
     target, counts = _Clocked(), Counts()
     start = process_time()
-    for family in BYTE_FAMILIES:
+    for family in families:
         failed = run_item(
             target, target.watch(family), derive(number, family.name), _EXAMPLES, counts
         )
@@ -142,6 +151,23 @@ def prng_round(number: int, family: Family) -> Round:
     done = Round()
     for example in range(_EXAMPLES):
         _prng_example(done, target, family, Prng(derive(number, family.name, example)))
+    return done
+
+
+def format_round(number: int, page_format: str) -> Round:
+    """Values of one format, with the PRNG."""
+
+    def draw(chooser: Chooser) -> Geometry:
+        layers = draw_set(chooser, page_format)
+        group = GroupDraft(pick(chooser, (1, 2, 4, 8)), layer_sets=(layers,))
+        return fit(chooser, draw_pool(chooser, fitted_group(group)))
+
+    target, done = CpuEngine(), Round()
+    family = Family(page_format, draw, page_format, weights=VALUE_WEIGHTS)
+    example = 0
+    while done.geometries < _OF_FORMAT or not done.steps:
+        _prng_example(done, target, family, Prng(derive(number, page_format, example)))
+        example += 1
     return done
 
 

@@ -12,7 +12,7 @@ from kvexact.refmodel.spec import ORDERS
 
 LAYERS = (1, 2, 3)
 _HEADS = (1, 2, 3, 4)
-_HEAD_SIZES = (4, 8, 12, 16, 20, 32)
+_HEAD_SIZES = (4, 6, 8, 12, 16, 20, 32)
 _KERNEL_BLOCKS = (1, 2, 3, 4, 5, 8)
 _BLOCKS = (4, 5, 7, 9, 13, 17)
 
@@ -66,18 +66,6 @@ def draw_pool(
         host_rows=pick(chooser, (2, 3, 4, 5, 8, 12)),
         host_spare_bytes=pick(chooser, (0, 0, 1)),
     )
-
-
-def odd_rows(chooser: Chooser, page_format: str) -> Draft:
-    """Rows that end with a pad byte: other fields come to an odd number of bytes.
-
-    Scales are aligned all the same, as what lies before the first of them and the base are odd.
-    """
-    key = {"turboquant_k8v4": 5, "turboquant_4bit_nc": 6}[page_format]
-    layers = LayerSetDraft(pick(chooser, (1, 2)), pick(chooser, (1, 2)), key, 4, page_format)
-    group = GroupDraft(pick(chooser, (1, 3, 4)), layer_sets=(layers,))
-    draft = draw_pool(chooser, group, split_percent=0)
-    return replace(draft, base_offset_bytes=pick(chooser, (1, 5, 4099)))
 
 
 def equal_pages(chooser: Chooser, draft: Draft) -> Draft:

@@ -17,7 +17,6 @@ from kvexact.fuzz.drawing import (
     draw_pool,
     draw_set,
     equal_pages,
-    odd_rows,
     padded_to,
 )
 from kvexact.refmodel.spec import Geometry
@@ -33,9 +32,6 @@ def one_group(chooser: Chooser) -> Geometry:
 
 def padded(chooser: Chooser) -> Geometry:
     """Pages with padding, views with a base offset, pools with a tail."""
-    if chance(chooser, 4):
-        formats = ("turboquant_k8v4", "turboquant_4bit_nc")
-        return fit(chooser, odd_rows(chooser, pick(chooser, formats)))
     group = draw_group(chooser)
     if chance(chooser, 80):
         layers = replace(group.layer_sets[0], padding_bytes=pick(chooser, _PAD))

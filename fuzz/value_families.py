@@ -7,7 +7,7 @@ from kvexact.fuzz.budget import fit
 from kvexact.fuzz.choose import Chooser, chance, pick, weighted
 from kvexact.fuzz.demands import LATENTS, RAW_ONLY, STATES, fitted, fitted_group, is_state
 from kvexact.fuzz.dimensions import SCALES, VALUES, Draft, GroupDraft, LayerSetDraft, build
-from kvexact.fuzz.drawing import LAYERS, draw_pool, draw_set, odd_rows, padded_alike, padded_to
+from kvexact.fuzz.drawing import LAYERS, draw_pool, draw_set, padded_alike, padded_to
 from kvexact.fuzz.sizes import page_content
 from kvexact.refmodel.spec import ORDERS, Geometry
 
@@ -19,14 +19,12 @@ _INDEX_KEYS = ("indexer_fp8", "indexer_fp8_ue8m0")
 #: Formats in which a latent row is stored as one key, at its real size and small.
 _CASTS = ("bf16", "fp16", "fp8_e4m3", "fp8_per_token_head", "int8_per_token_head")
 _CAST_SIZES = (576, 64, 16)
-_SIZES = (4, 8, 16, 24, 32, 40, 48, 64, 128)
+_SIZES = (4, 5, 6, 8, 16, 24, 32, 40, 48, 64, 128)
 _STATE_SIZES = (6, 12, 24, 32, 50, 96)
 
 
 def values(chooser: Chooser) -> Geometry:
     """One or two layer sets of formats that encode, in any order."""
-    if chance(chooser, 3):
-        return fit(chooser, odd_rows(chooser, "turboquant_k8v4"))
     sets = tuple(_value_set(chooser) for _ in range(1 + weighted(chooser, (3, 1))))
     group = fitted_group(GroupDraft(pick(chooser, (1, 2, 3, 4, 6, 8)), layer_sets=sets))
     return fit(chooser, draw_pool(chooser, group), finish=partial(padded_to, multiple=4))

@@ -10,7 +10,9 @@ from click.testing import CliRunner
 from kvexact.fuzz import bench as module
 from kvexact.fuzz.bench import BUDGETS, Result, bench, result, sample
 from kvexact.fuzz.bench_parts import gb_per_s, long_arrays
+from kvexact.fuzz.demands import RAW_ONLY
 from kvexact.fuzz.run import same_bytes
+from kvexact.refmodel.spec import PAGE_FORMATS
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +29,26 @@ def test_ratios_follow_from_times(found: Result) -> None:
     added = found.machine_step_us - empty
     assert found.machine_added_over_empty_step == pytest.approx(added / empty)
     assert sum(found.parts_us.values()) == pytest.approx(found.prng_op_us)
+    assert sum(found.values_parts_us.values()) == pytest.approx(found.values_prng_op_us)
+    values = found.values_machine_step_us / found.machine_step_us
+    assert found.values_machine_step_over_raw == pytest.approx(values)
+    values = found.values_prng_op_us / found.prng_op_us
+    assert found.values_prng_op_over_raw == pytest.approx(values)
     assert found.setup_over_empty_step > 0
     assert found.journal_added_over_empty_step > 0
     assert min(found.ops_per_s.values()) > 0
+    assert min(found.format_ops_per_s.values()) > 0
+    assert set(PAGE_FORMATS) - set(found.format_ops_per_s) == set(RAW_ONLY)
 
 
 def test_json_and_check(found: Result, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A budget fails with --check alone; the JSON has both keys with a budget."""
-    slow = replace(found, prng_op_over_empty_step=7.0, machine_added_over_empty_step=0.5)
+    """A budget fails with --check alone; the JSON has every key with a budget."""
+    slow = replace(
+        found,
+        prng_op_over_empty_step=7.0,
+        machine_added_over_empty_step=0.5,
+        values_prng_op_over_raw=2.75,
+    )
     monkeypatch.setattr(module, "sample", list)
     monkeypatch.setattr(module, "result", lambda _: slow)
 
@@ -45,6 +59,7 @@ def test_json_and_check(found: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(BUDGETS) < set(json.loads(plain.stdout))
     assert checked.exit_code == 1
     assert "prng_op_over_empty_step is 7.00, more than 0.7" in checked.stderr
+    assert "values_prng_op_over_raw is 2.75, more than 2.5" in checked.stderr
     assert "machine_added_over_empty_step is" not in checked.stderr
     assert "(at most 0.7)" in checked.stdout
 
