@@ -4,7 +4,9 @@ KVEXACT_CODEC_BATCHES says how many random batches of tokens a format gets, SEED
 """
 
 import os
+from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -32,7 +34,7 @@ SIZES: dict[str, list[tuple[int, int]]] = {
     "indexer": [(128, 0)],
     "nvfp4_swizzled": [(64, 64), (192, 192), (576, 576)],
     "nvfp4": [(16, 16), (48, 48), (80, 80), (112, 112), (576, 576)],
-    "ultraquant": [(32, 32), (64, 64), (256, 256), (2048, 2048)],
+    "ultraquant": [(32, 32), (64, 64), (256, 256), (1024, 1024)],
     "int4": [(2, 6), (46, 80), (96, 0), (112, 192), (576, 512)],
     "turboquant": [(1, 2), (45, 46), (80, 96), (7, 0), (192, 112)],
     "bf16_cpu_amx": [(32, 32), (96, 96)],
@@ -43,6 +45,11 @@ SIZES: dict[str, list[tuple[int, int]]] = {
 }
 SCALES = (1.0, 0.5, float(np.float32(0.0137)), float(np.float32(3.7)), 2.0**-100, 2.0**100)
 ROWS = 4
+
+# Lanes of a warp as fibres: what lanes do together on a GPU, on the host. Its bytes are in a macro,
+# so that kernels are built again when it changes.
+FIBRES = Path(__file__).with_name("warp.cuh")
+WARP = (f'KV_WARP="{FIBRES}"', f"KV_WARP_CRC={crc32(FIBRES.read_bytes())}")
 
 
 class Shape(NamedTuple):
@@ -76,16 +83,23 @@ def raw(draw: np.random.Generator, *size: int) -> Bytes:
 def values_of(
     draw: np.random.Generator, sets: tuple[LayerSet, ...], value_type: str
 ) -> list[Bytes]:
-    """Values of a style, or of any bits at all."""
-    style = (*VALUE_STYLES, "bits")[draw.integers(3)]
+    """Values of a style, of any bits at all, or of zeros of both signs and one other number."""
+    style = (*VALUE_STYLES, "bits", "zeros")[draw.integers(4)]
     tag, first = (int(word) for word in draw.integers(0, 1 << 20, 2))
     found = []
     for s, one in enumerate(sets):
         shape = (one.layers, one.kv_heads, one.head_size_k, one.head_size_v)
         slots = np.arange(first, first + ROWS)
-        plain = "plain" if style == "bits" else style
-        values = slot_values(tag, 0, s, slots, shape, value_type, plain)
-        found.append(raw(draw, *values.shape) if style == "bits" else values)
+        known = style if style in VALUE_STYLES else "plain"
+        values = slot_values(tag, 0, s, slots, shape, value_type, known)
+        if style == "bits":
+            values = raw(draw, *values.shape)
+        elif style == "zeros":
+            element = 4 if value_type == "fp32" else 2
+            values = np.zeros_like(values)
+            highest = values[..., element - 1 :: element]
+            highest[:] = draw.choice([0x00, 0x80, 0x3F], highest.shape)
+        found.append(values)
     return found
 
 
@@ -119,11 +133,19 @@ def difference(shape: Shape, got: list[Bytes], want: list[Bytes], values: list[B
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_model_and_engine_agree(name: str) -> None:
+    agree(name, [CpuDevice(lanes=1), CpuDevice(lanes=32, reverse=True)], BATCHES)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_lanes_of_a_warp_agree(name: str) -> None:
+    agree(name, [CpuDevice(WARP)], -(-BATCHES // 25))
+
+
+def agree(name: str, devices: list[CpuDevice], batches: int) -> None:
     draw = np.random.default_rng([SEED, PAGE_FORMATS.index(name)])
-    devices = [CpuDevice(lanes=1), CpuDevice(lanes=32), CpuDevice(lanes=32, reverse=True)]
     shapes = [shape for device in devices for shape in shapes_of(name, device, draw)]
     slots = range(ROWS)
-    for _ in range(BATCHES):
+    for _ in range(batches):
         shape = shapes[draw.integers(len(shapes))]
         sets = shape.layer_sets
         value_type = VALUE_TYPES[draw.integers(3)]

@@ -16,7 +16,7 @@ from kvexact.impl.engine import build, cuda
 from kvexact.impl.engine.engine import CpuEngine, CudaEngine
 from kvexact.impl.engine.tables import BlockTable
 from kvexact.impl.engine.transfers import Transfers
-from kvexact.impl.target import DeviceLost, OutOfBounds, Unavailable
+from kvexact.impl.target import DeviceLost, OutOfBounds, Rows, Unavailable
 from kvexact.refmodel.ops import (
     Allocate,
     CopyBlocks,
@@ -26,9 +26,11 @@ from kvexact.refmodel.ops import (
     Op,
     Pair,
     Read,
+    ReadValues,
     Restore,
     Slot,
     WriteTokens,
+    WriteValues,
     Zero,
 )
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
@@ -115,6 +117,8 @@ OPS: tuple[Op, ...] = (
     Restore(7, (Job(0, MOVES),)),
     Read(8, 0, (Slot(5, 2), None)),
     Read(9, 0, tuple([Slot(block, token) for block in range(20) for token in range(4)] * 8)),
+    WriteValues(10, 0, (Slot(6, 1), None, Slot(4, 0)), 5, "fp16"),
+    ReadValues(11, 0, (Slot(4, 0), None, Slot(3, 1), Slot(6, 1))),
 )
 
 
@@ -123,10 +127,13 @@ def seen(engine: CpuEngine | CudaEngine) -> list[object]:
     draw = np.random.default_rng(1)
     for area in ("pool", "host"):
         engine.load(area, draw.integers(1, 255, len(engine.view(area)), np.uint8))
-    rows = (draw.integers(0, 256, (3, 2, 2, 20), np.uint8),)
+    rows: dict[type[Op], Rows] = {
+        WriteTokens: (draw.integers(0, 256, (3, 2, 2, 20), np.uint8),),
+        WriteValues: (draw.integers(0, 256, (3, 2, 2, 2 * 12), np.uint8),),
+    }
     found: list[object] = [facts]
     for op in OPS:
-        read = engine.apply(op, rows if type(op) is WriteTokens else None)
+        read = engine.apply(op, rows.get(type(op)))
         found.append([data.tobytes() for data in read or ()])
         found.append((engine.view("pool").tobytes(), engine.view("host").tobytes()))
     return [*found, engine.launches()]

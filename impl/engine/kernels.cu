@@ -353,8 +353,10 @@ template <class Codec>
 __global__ void codec_grid(Cells cells, int64_t tile_floats) {
   extern __shared__ float tiles[];
   const int64_t warps = blockDim.x / 32, in_block = threadIdx.x / 32;
-  for (int64_t task = blockIdx.x * warps + in_block; task < 2 * cells.count; task += gridDim.x * warps)
+  for (int64_t task = blockIdx.x * warps + in_block; task < 2 * cells.count; task += gridDim.x * warps) {
     Codec::run(warp(), cells, task, tiles + in_block * tile_floats);
+    meet(warp());  // the next task writes into the tile that lanes may still read
+  }
 }
 
 template <class Codec>
@@ -389,8 +391,10 @@ static int launch_codec(void* handle, const Cells& cells, int64_t tile_floats) {
     if (error) return error;
   }
   std::vector<float> tile(static_cast<size_t>(tile_floats));
-  for (int64_t i = 0; i < tasks; i++)
-    Codec::run(Lanes{0, 1, 0}, cells, context->reverse ? tasks - 1 - i : i, tile.data());
+  for (int64_t i = 0; i < tasks; i++) {
+    const int64_t task = context->reverse ? tasks - 1 - i : i;
+    as_warp([&](const Lanes& lanes) { Codec::run(lanes, cells, task, tile.data()); });
+  }
   return NONE;
 }
 

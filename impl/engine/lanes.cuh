@@ -24,12 +24,19 @@ template <class Number>
 KV_FUNCTION Number across(const Lanes& lanes, Number number, int64_t step) {
   return __shfl_xor_sync(lanes.mask, number, static_cast<int>(step));
 }
+#elif defined(KV_WARP)
+#include KV_WARP  // a test's way to run the 32 lanes of a warp on the host
 #else
 KV_FUNCTION void meet(const Lanes&) {}
 
 template <class Number>
 KV_FUNCTION Number across(const Lanes&, Number number, int64_t) {
   return number;
+}
+
+template <class Task>
+static void as_warp(const Task& task) {
+  task(Lanes{0, 1, 0});
 }
 #endif
 
