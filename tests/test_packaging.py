@@ -127,7 +127,7 @@ def test_plain_data_computes_nothing(name: str) -> None:
         if (isinstance(node, ast.BinOp) and not isinstance(node.op, ast.BitOr))
         or (isinstance(node, ast.Call) and ast.unparse(node.func) in ("sum", "divmod", "round"))
     }
-    assert found <= {"2 ** 62"}
+    assert found <= {"2 ** 62", "2.0 ** (-100)", "2.0 ** 100"}  # bounds of what may be said
 
 
 def test_model_stands_alone() -> None:
