@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvexact.refmodel.address import Placement
 from kvexact.refmodel.cache import Cache
 
 
@@ -52,30 +51,26 @@ def content_owner(model: Cache, group: int, position: int) -> Owner | None:
     blocks, rest = np.divmod(position - layout.cells, layout.cell_strides)
     here = (rest == 0) & (blocks >= 0) & (blocks < model.plan.geometry.blocks)
     for slot, column in np.argwhere(here).tolist():
-        layer_set, layer, head, byte = _spot_of_row(layout.shapes, column)
-        field, element = _field_of(model.plan.placements[group][layer_set], byte)
+        sizes = [layers * heads * cell for layers, heads, cell in layout.shapes]
+        layer_set, in_set = _part_of(sizes, column)
+        _, heads, cell = layout.shapes[layer_set]
+        layer, in_layer = divmod(in_set, heads * cell)
+        head, in_cell = divmod(in_layer, cell)
+        fields = [item.field for item in model.plan.placements[group][layer_set].places]
+        number, byte = _part_of([field.width_bytes for field in fields], in_cell)
+        name, element = fields[number].name, byte // fields[number].unit_bytes
         block = int(blocks[slot, column])
-        return Owner(group, layer_set, layer, block, head, slot, field, element)
+        return Owner(group, layer_set, layer, block, head, slot, name, element)
     return None
 
 
-def _spot_of_row(shapes: tuple[tuple[int, int, int], ...], column: int) -> tuple[int, ...]:
-    """(layer set, layer, head, cell byte) of a byte of a row."""
-    for layer_set, (layers, heads, cell) in enumerate(shapes):
-        if column < layers * heads * cell:
-            layer, rest = divmod(column, heads * cell)
-            return layer_set, layer, *divmod(rest, cell)
-        column -= layers * heads * cell
-    raise IndexError(column)
-
-
-def _field_of(placement: Placement, byte: int) -> tuple[str, int]:
-    """The field of a byte of a cell, and which of its units."""
-    for item in placement.places:
-        if byte < item.field.width_bytes:
-            return item.field.name, byte // item.field.unit_bytes
-        byte -= item.field.width_bytes
-    raise IndexError(byte)
+def _part_of(sizes: list[int], at: int) -> tuple[int, int]:
+    """Of parts of these sizes, side by side: which one a place is in, and where in it."""
+    number = 0
+    while at >= sizes[number]:
+        at -= sizes[number]
+        number += 1
+    return number, at
 
 
 def _padding_owner(model: Cache, group: int, position: int) -> Owner | None:

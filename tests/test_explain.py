@@ -323,14 +323,30 @@ def test_older_values_of_the_same_place_are_stale():
 
 def test_bytes_of_many_places_have_no_origin():
     """Zeros that values encode to are found all over, and prove nothing."""
-    geometry = of(LayerSet(1, 1, 32, 32, "turboquant_k8v4"))
-    slots = tuple(Slot(block, token) for block in (1, 3) for token in range(8))
+    geometry = of(LayerSet(1, 1, 32, 32, "fp8_e4m3"), block_size=40)
+    slots = tuple(Slot(block, token) for block in (1, 3) for token in range(40))
     ops = (ALLOCATE, WriteValues(1, 0, slots, 5, "fp16", "special"))
     want = states(*ops, geometry=geometry)[-1]["pool"]
+    first = want.tobytes().find(bytes(8))
     got = want.copy()
-    got[3 * 8 * 52 :][:32] = 0x7F
+    got[first : first + 8] = 0xA5
 
-    assert explain(plan(geometry), ops, "pool", want, got).kind == "wrong"
+    found = explain(plan(geometry), ops, "pool", want, got)
+
+    assert (found.kind, found.want, found.run_bytes) == ("wrong", None, 8)
+
+
+def test_bytes_that_meet_at_a_gap_are_no_find():
+    """What lies side by side in a list of writes, but not in memory, is no origin."""
+    geometry = of(LayerSet(1, 1, 4, 4, "fp8_e4m3"), block_size=2)
+    ops = (ALLOCATE, WriteTokens(1, 0, (Slot(1, 0), Slot(3, 0)), tag=5))
+    want = states(*ops, geometry=geometry)[-1]["pool"]
+    got = want.copy()
+    got[3 * 16 : 3 * 16 + 8] = [*want[16 + 4 : 16 + 8], *want[3 * 16 : 3 * 16 + 4]]
+
+    found = explain(plan(geometry), ops, "pool", want, got)
+
+    assert (found.kind, found.got) == ("wrong", None)
 
 
 @pytest.mark.parametrize(
