@@ -5,6 +5,7 @@ Fields of a cell are strips of a token; runs of a page are strips of a whole blo
 """
 
 from collections.abc import Callable
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -58,7 +59,7 @@ class Views:
                     strips = self.zero_runs(group)
                 case _:
                     strips = self.field_strips(group, consumer)
-            words = np.array(strips, np.int64)
+            words = np.fromiter(chain.from_iterable(strips), np.int64)
             table = Table(self.device.table(words), len(strips))
             self._tables[consumer, index] = table
         return table
