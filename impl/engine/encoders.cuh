@@ -157,9 +157,6 @@ KV_FUNCTION Scale scale_of(Format format, float largest, float g) {
   switch (format) {
     case Format::fp8_ds_mla: {
       const float scale = larger(largest / 448.0f, power_of_two(-126));
-#ifdef KVEXACT_FAULT_RECIPROCAL_FOR_DIVISION
-      return Scale{bits_of(scale), 1.0f / scale, true};
-#endif
       return Scale{bits_of(scale), scale, false};
     }
     case Format::nvfp4_ds_mla: {
