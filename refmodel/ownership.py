@@ -25,6 +25,9 @@ from kvexact.refmodel.ops import (
 )
 from kvexact.refmodel.spec import Geometry
 
+_OF_VALUES = frozenset({WriteValues, ReadValues})
+_WRITES = frozenset({WriteTokens, WriteValues})
+
 
 @dataclass(slots=True)
 class Ownership:
@@ -102,9 +105,9 @@ class Ownership:
             and _within([slot.token for slot in named], self._slots[op.group])
         ):
             return "range"
-        if isinstance(op, WriteValues | ReadValues) and not self._take_values[op.group]:
+        if type(op) in _OF_VALUES and not self._take_values[op.group]:
             return "format"
-        if isinstance(op, WriteTokens | WriteValues) and _repeats(named):
+        if type(op) in _WRITES and _repeats(named):
             return "duplicate"
         return self._unless_owned(op.group, blocks)
 
