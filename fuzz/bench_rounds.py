@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from time import process_time
 
-from hypothesis import seed, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from kvexact.fuzz.budget import fit
@@ -125,7 +125,13 @@ class _Empty(RuleBasedStateMachine):
 def empty_round(number: int) -> Round:
     """The empty machine as Hypothesis runs it: 100 examples of 50 steps, without its database."""
     _Empty.steps = 0
-    plain = settings(max_examples=100, stateful_step_count=50, database=None, derandomize=False)
+    plain = settings(
+        max_examples=100,
+        stateful_step_count=50,
+        database=None,
+        derandomize=False,
+        suppress_health_check=list(HealthCheck),  # a busy machine is no fault of it
+    )
     start = process_time()
     run_state_machine_as_test(seed(derive(number, "empty"))(_Empty), settings=plain)
     return Round(_Empty.steps, process_time() - start)

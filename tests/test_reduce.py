@@ -13,14 +13,29 @@ from kvexact.fuzz.edits import (
     elements,
     numbers,
     renumbered,
+    simpler_choices,
     without_element,
 )
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.finding import find
 from kvexact.fuzz.reduce import Reducer, failure_of
 from kvexact.fuzz.trace import dump, parse
+from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.faults import FAULTS
-from kvexact.refmodel.ops import Allocate, CopyBlocks, Handle, Job, Move, Offload, Pair, Slot, Zero
+from kvexact.impl.target import Rows
+from kvexact.refmodel.ops import (
+    Allocate,
+    CopyBlocks,
+    Handle,
+    Job,
+    Move,
+    Offload,
+    Op,
+    Pair,
+    Slot,
+    WriteValues,
+    Zero,
+)
 from kvexact.refmodel.ops import WriteTokens as Write
 
 PLAIN = FAMILIES["one_group"].draw(Prng(1))
@@ -142,3 +157,48 @@ def test_dimension_lists_have_no_value_twice():
     """A list is an order of simplicity."""
     for name, values in VALUES.items():
         assert len(set(values)) == len(values), name
+
+
+def test_choices_of_ops_have_simplest_forms():
+    """fp32, plain, and blocks that are not zeroed; each is an edit of its own."""
+    ops = (Allocate(0, 0, (1,), zero=True), WriteValues(1, 0, (), 1, "bf16", "special"))
+    program = Program(PLAIN, ops)
+
+    assert [edited.ops for edited in simpler_choices(program)] == [
+        (Allocate(0, 0, (1,)), ops[1]),
+        (ops[0], WriteValues(1, 0, (), 1, "fp32", "special")),
+        (ops[0], WriteValues(1, 0, (), 1, "bf16", "plain")),
+    ]
+
+
+class Deaf(CpuEngine):
+    """Real values are not stored."""
+
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        return None if type(op) is WriteValues else super().apply(op, rows)
+
+
+@pytest.mark.parametrize("family", ["values", "latent", "hybrid"])
+def test_values_that_were_not_stored_are_reduced_to_plain_ones_of_the_first_format(family):
+    """No scale, no side buffer, no state, one token to a slot; nothing that is not needed."""
+    families = {family: Counts()}
+    example = next(
+        found for found in campaign(Deaf, [FAMILIES[family]], 0, families) if found.wrong
+    )
+    finding = find(Deaf, "deaf", family, example.run, example.wrong)
+
+    assert finding.failure.signature == (
+        "mismatch",
+        "write_values",
+        "lost",
+        finding.trace.signature[3],
+    )
+    program = Program(finding.trace.geometry, finding.trace.ops)
+    assert Reducer(Deaf, finding.failure.signature, program).is_minimal()
+    write = finding.trace.ops[-1]
+    assert type(write) is WriteValues
+    assert (write.value_type, write.style) == ("fp32", "plain")
+    (group,) = finding.trace.geometry.groups
+    (layers,) = group.layer_sets
+    assert group.tokens_per_state == 1
+    assert (layers.side, layers.k_scale, layers.v_scale) == (False, 1.0, 1.0)

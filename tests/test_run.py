@@ -21,10 +21,12 @@ from kvexact.refmodel.ops import (
     Op,
     Pair,
     Read,
+    ReadValues,
     Reset,
     Restore,
     Slot,
     WriteTokens,
+    WriteValues,
     Zero,
 )
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet, Refused
@@ -337,3 +339,84 @@ def test_a_program_is_geometry_and_ops():
     program = Program(GEOMETRY, OPS)
     assert execute(target, *program)[1] is None
     assert execute(target, *program)[1] is None
+
+
+TURNED = (Slot(A, 3), None, Slot(A, 0))
+VALUES: tuple[Op, ...] = (
+    Allocate(0, 0, (3, 1), zero=True),
+    WriteValues(1, 0, TURNED, 1, "bf16", "special"),
+    ReadValues(2, 0, TURNED),
+)
+
+
+def test_values_are_sent_compared_and_counted():
+    """Decoded rows are compared like raw ones, and what was met is noted."""
+    run, wrong = execute(CpuEngine(), GEOMETRY, VALUES)
+
+    assert wrong is None
+    assert run.recorded == ["acted"] * 3
+    read = 3 * 2 * 2 * (8 + 8) * 4
+    assert run.counts.compared_bytes == (5 * 2 * 160 + 8 * 512) * 4 + read
+    assert run.counts.changed_bytes["allocate"] > 400
+    met = {"zero on allocate", "values bf16", "special values"}
+    assert met <= set(run.counts.features)
+    assert "values fp32" not in run.counts.features
+
+
+def test_other_values_are_noticed_and_named():
+    """The first element that differs, as a number, with its head, and key or value."""
+
+    class Decoding(CpuEngine):
+        def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+            read = super().apply(op, rows)
+            if type(op) is ReadValues and read is not None:
+                read[0].view("<f4")[2, 1, 0, 11] = 0.1
+            return read
+
+    run, wrong = execute(Decoding(), GEOMETRY, VALUES)
+    assert wrong is not None
+    failure = explain_failure(run, wrong)
+
+    assert failure.signature == ("rows", "read_values", "read", "value")
+    assert "row 2  layer 1  head 0  value element 3" in failure.lines[1]
+    assert "0.100000001" in failure.lines[3]
+    assert "(3dcccccd" in failure.lines[3]
+    assert "1 of 192" in failure.lines[0]
+
+
+def test_a_target_may_scribble_on_the_values_that_it_is_given():
+    """The model keeps its own."""
+
+    class Scribbling(CpuEngine):
+        def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+            read = super().apply(op, rows)
+            for of_set in rows or ():
+                of_set[:] = 0
+            return read
+
+    assert execute(Scribbling(), GEOMETRY, VALUES)[1] is None
+
+
+def test_values_that_must_be_refused_come_in_rows_of_the_right_shape():
+    """For a group of raw writes only, and for blocks that are not the group's."""
+    raw = LayerSet(2, 1, 16, 8, "turboquant_4bit_nc")
+    seen = []
+
+    class Watching(CpuEngine):
+        def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+            seen.append(None if rows is None else [of_set.shape for of_set in rows])
+            return super().apply(op, rows)
+
+    geometry = Geometry((Group(4, 4, (raw,)), Group(4, 4, (PADDED,))), 5, Host(4096), "BLHNC")
+    ops = (
+        WriteValues(0, 0, (None, Slot(1, 1)), 0, "fp16"),
+        WriteValues(1, 1, (Slot(1, 1),), 0),
+        WriteValues(2, 7, (Slot(1, 1),), 0),
+        ReadValues(3, 0, ()),
+    )
+    run, wrong = execute(Watching(), geometry, ops)
+
+    assert wrong is None
+    refused = ["refused:format", "refused:owner", "refused:range", "refused:format"]
+    assert run.recorded == refused
+    assert seen == [[(2, 2, 1, 48)], [(1, 2, 2, 64)], None, None]

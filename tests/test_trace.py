@@ -15,7 +15,7 @@ from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.trace import VERSION, Trace, TraceError, dump, load, load_geometry, parse
 from kvexact.impl.engine.engine import CpuEngine
-from kvexact.refmodel.ops import Allocate, CopyBlocks, Handle, Op, Pair, Reset
+from kvexact.refmodel.ops import Allocate, CopyBlocks, Handle, Op, Pair, Reset, WriteValues
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
 
 GEOMETRY = Geometry((Group(1, 1, (LayerSet(1, 1, 4, 4, "fp8_e4m3"),)),), 4, Host(8))
@@ -180,3 +180,24 @@ def test_loading_runs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     path.write_bytes(dump(replace(TRACE, target="trap:Class")))
     assert load(path).target == "trap:Class"
     assert "trap" not in sys.modules
+
+
+def test_an_old_file_is_read_with_the_defaults_of_what_it_does_not_know() -> None:
+    """Formats were cell formats; there were no side buffers, shared slots, scales or values."""
+    raw = json.loads(dump(TRACE))
+    (group,) = raw["geometry"]["groups"]
+    (layers,) = group["layer_sets"]
+    layers["cell_format"] = layers.pop("page_format")
+    for key in ("side", "k_scale", "v_scale"):
+        del layers[key]
+    del group["tokens_per_state"], raw["ops"][0]["zero"]
+
+    assert parse(json.dumps(raw).encode()) == TRACE
+
+
+def test_values_of_a_type_that_is_none_are_refused_in_a_line() -> None:
+    raw = json.loads(dump(replace(TRACE, ops=(WriteValues(0, 0, (), 0),), recorded=())))
+    raw["ops"][0]["value_type"] = "fp8"
+
+    with pytest.raises(TraceError, match=r"value_type is 'fp8'; use one of fp32, fp16, bf16"):
+        parse(json.dumps(raw).encode())
