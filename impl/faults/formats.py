@@ -106,7 +106,7 @@ class _TokensTakenForSlots(BlockTable):
         return self._tokens[group]
 
 
-@planted("pad_written_with_values", "PAD", "no public report", 2, SOURCE)
+@planted("pad_written_with_values", "PAD", "no public report", 2, {"frame"})
 class _PadWrittenWithValues(Views):
     """Encoded rows are stored up to their even end, their pad byte too."""
 
