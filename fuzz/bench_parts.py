@@ -8,6 +8,7 @@ from time import process_time
 import numpy as np
 
 from kvexact.fuzz.journal import Journal
+from kvexact.fuzz.rows import rows_for
 from kvexact.fuzz.run import Run, same_bytes
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.target import Bytes
@@ -50,10 +51,8 @@ def _replay(run: Run, target: CpuEngine, spent: dict[str, float]) -> None:
             continue
         start = clock()
         rows = None
-        if type(bound) is WriteTokens:
-            rows = model.split_rows(bound, model.payload(bound))
-        elif type(bound) is WriteValues:
-            rows = tuple(of_set.copy() for of_set in model.values(bound))
+        if isinstance(bound, WriteTokens | WriteValues):
+            rows = rows_for(model, bound, None)
         spent["payload"] += clock() - start
         start = clock()
         target.apply(bound, rows)

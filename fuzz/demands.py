@@ -55,7 +55,7 @@ DEMANDS: dict[str, Demand] = {
     "turboquant_4bit_nc": Demand(2, 2),
     "turboquant_k3v4_nc": Demand(8, 2),
     "turboquant_3bit_nc": Demand(8, 8),
-    "turboquant_k8v4_planes": Demand(1, 2, whole_page=True, heads_first=True),
+    "turboquant_k8v4_planes": Demand(2, 4, whole_page=True, heads_first=True),
     "ultraquant_4bit": Demand(32, 32, equal=True, power=True),
     "nvfp4": _NVFP4,
     "nvfp4_swizzled": replace(_NVFP4, key=64, value=64, slots=4),

@@ -11,6 +11,7 @@ from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.features import features_of, features_of_op
 from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.names import Names
+from kvexact.fuzz.rows import rows_for
 from kvexact.fuzz.sizes import storage_bytes
 from kvexact.impl.target import (
     Area,
@@ -40,7 +41,7 @@ from kvexact.refmodel.ops import (
     block_id,
 )
 from kvexact.refmodel.plan import Plan, plan
-from kvexact.refmodel.spec import Geometry, LayerSet, Refused
+from kvexact.refmodel.spec import Geometry, Refused
 
 #: A geometry that takes more memory is only planned where a trace has no ops.
 _ON_PAPER_BYTES = 64 * 1024 * 1024
@@ -209,7 +210,7 @@ class Run:
             return "unsent"
         rows = None
         if isinstance(bound, WriteTokens | WriteValues):
-            rows = self._rows(bound, predicted)
+            rows = rows_for(self.model, bound, predicted)
         read = self._apply(bound, rows, predicted)
         if predicted is not None:
             self._compare_areas(bound)
@@ -225,29 +226,6 @@ class Run:
             self._restored = True
             self.counts.restoring += 1
         return "acted" if effect.acted else "no-op"
-
-    def _rows(self, op: WriteTokens | WriteValues, predicted: str | None) -> Rows | None:
-        """What a write stores; where it is refused, rows whose bytes do not matter."""
-        if isinstance(op, WriteValues):
-            return self._values(op, predicted)
-        if predicted is None:
-            return self.model.split_rows(op, self.model.payload(op))
-        if not 0 <= op.group < len(self.geometry.groups):
-            return None
-        unseen = np.zeros((len(op.slots), self.model.layout(op.group).row_bytes), np.uint8)
-        return self.model.split_rows(op, unseen)
-
-    def _values(self, op: WriteValues, predicted: str | None) -> Rows | None:
-        """The same for real values."""
-        if predicted is None:
-            return tuple(rows.copy() for rows in self.model.values(op))
-        if not 0 <= op.group < len(self.geometry.groups):
-            return None
-        shapes = [
-            (len(op.slots), *_values_shape(layers, op.value_type))
-            for layers in self.geometry.groups[op.group].layer_sets
-        ]
-        return tuple(np.zeros(shape, np.uint8) for shape in shapes)
 
     def _apply(self, op: Op, rows: Rows | None, predicted: str | None) -> Rows | None:
         """Send an op to the target and compare the verdict."""
@@ -362,12 +340,6 @@ class Run:
         """Count what is met in single ops."""
         if type(op) is WriteValues or type(op) is Allocate:
             self.counts.features.update(features_of_op(op))
-
-
-def _values_shape(layers: LayerSet, value_type: str) -> tuple[int, int, int]:
-    """Layers, heads and bytes of values of one slot."""
-    width = 4 if value_type == "fp32" else 2
-    return layers.layers, layers.kv_heads, (layers.head_size_k + layers.head_size_v) * width
 
 
 def _as_facts(answer: object) -> Facts:
