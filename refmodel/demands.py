@@ -87,7 +87,8 @@ def check_layout(geometry: Geometry, group: Group, layers: LayerSet) -> None:
             "an order with heads inside layers and blocks",
         )
     slots_outside = order.index("N") < order.index("H")
-    if found.per_head and heads > 1 and slots > 1 and slots_outside:
+    all_per_head = len(found.per_head) == len(found.regions)
+    if all_per_head and heads > 1 and slots > 1 and slots_outside:
         _refuse_layout(
             f"{order} has slots outside heads, but {name} keeps the {slots} slots of each of "
             f"{heads} heads together",

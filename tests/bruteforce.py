@@ -386,9 +386,7 @@ def layout_fits(geometry: Geometry, group: Group, shape: LayerSet) -> bool:
     halves = fmt in ("fp32", "fp16", "bf16") or "_per_token_head" in fmt or is_state(shape)
     halves = halves or re.match("fp8_e[45]m[23]", fmt) is not None
     spread = order in ("LHBNC", "BHLNC")
-    arrays = ROWS[fmt].kind == "per head" or fmt in (
-        *("turboquant_k8v4_planes", "bf16_rocm", "bf16_aiter"),
-    )
+    arrays = ROWS[fmt].kind == "per head" or fmt in ("bf16_rocm", "bf16_aiter")
     slots = slots_of(replace(group, block_size=group.kernel_block_size), shape)
     tile = {"nvfp4_swizzled": 4, "bf16_cpu_amx": 32, "bf16_aiter": 8}.get(fmt, 1)
     return (

@@ -227,6 +227,17 @@ def test_every_format_has_a_worked_page() -> None:
             },
         ),
         (
+            LayerSet(1, 2, 64, 64, "turboquant_k8v4_planes"),
+            16,
+            "LBNHC",
+            {
+                "k": (0, 0, 3200, 96, 192),
+                "v": (64, 0, 3200, 96, 192),
+                "v_scale": (3072, 0, 3200, 64, 2),
+                "v_zero": (3104, 0, 3200, 64, 2),
+            },
+        ),
+        (
             LayerSet(1, 2, 32, 32, "bf16_cpu_amx"),
             32,
             "LBHNC",
@@ -515,12 +526,8 @@ def test_formats_that_can_be_split(name: str) -> None:
     assert reason(layer_set(name), kv_split=True) == expected
 
 
-ARRAYS = (
-    "nvfp4_per_head",
-    "turboquant_k8v4_planes",
-    *[n for n in PAGE_FORMATS if "bf16_" in n[:5]],
-)
-IN_REGIONS = (*ARRAYS, "nvfp4", "nvfp4_swizzled")
+ARRAYS = ("nvfp4_per_head", *[n for n in PAGE_FORMATS if "bf16_" in n[:5]])
+IN_REGIONS = (*ARRAYS, "nvfp4", "nvfp4_swizzled", "turboquant_k8v4_planes")
 
 
 @pytest.mark.parametrize("name", PAGE_FORMATS)

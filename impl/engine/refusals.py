@@ -144,7 +144,7 @@ def _misplaced(geometry: Geometry, shape: Shape) -> str | None:
     name, slots = shape.layer_set.page_format, shape.kernel_slots
     if geometry.kv_split and name not in SPLIT:
         return "cannot be split into key half and value half"
-    arrays = any(region.per_head for region in shape.regions)
+    arrays = all(region.per_head for region in shape.regions)
     if shape.heads > 1:
         if (arrays or len(shape.regions) > 1) and geometry.order in ("LHBNC", "BHLNC"):
             return f"needs pages of one piece; {geometry.order} has one a head"
