@@ -414,7 +414,7 @@ def test_tokens_that_share_a_slot() -> None:
     # Ten tokens in slots of four are two slots.
     ten = Group(10, 10, (LayerSet(1, 1, 8, 8, "bf16"),), 4)
     assert CpuEngine().plan(Geometry((ten,), 3, HOST))["g0.s0.content_bytes"] == 64
-    with pytest.raises(Refused, match="page: a block of fewer tokens"):
+    with pytest.raises(Refused, match=r"page: 3 tokens in a block .* use 4"):
         CpuEngine().plan(Geometry((Group(3, 3, (one,), 4),), 3, HOST))
     split = Group(16, 8, (LayerSet(1, 1, 8, 8, "bf16"),), 4)
     assert CpuEngine().plan(Geometry((split,), 3, HOST))["g0.s0.k.view"] == (0, 0, 64, 0, 32)
@@ -559,10 +559,51 @@ def test_slots_in_tiles(name: str, multiple: int) -> None:
     assert reason(one, multiple + 2) == "layout"
 
 
+@pytest.mark.parametrize(
+    ("one", "more", "text"),
+    [
+        (LayerSet(1, 2, 576, 0, "fp8_ds_mla"), {}, "one head of 576 and 0 elements, not 2 of 576"),
+        (LayerSet(1, 2, 4, 4, "state_fp32"), {}, "one head for its one state, not 2"),
+        (LayerSet(1, 1, 16, 32, "nvfp4"), {}, "keys and values of one size, not 16 and 32"),
+        (LayerSet(1, 1, 3, 2, "int4_per_token_head"), {}, "a multiple of 2 elements .*, not 3"),
+        (LayerSet(1, 1, 2048, 2, "int4_per_token_head"), {}, "no power of two above 512 .* 2048"),
+        (LayerSet(1, 1, 96, 96, "ultraquant_4bit"), {}, "a power of two .*, not 96"),
+        (LayerSet(1, 1, 16, 16, "nvfp4"), {"kv_split": True}, "no key half .*; use kv_split False"),
+        (LayerSet(1, 2, 16, 16, "nvfp4"), {"order": "LHBNC"}, "LHBNC .* 2 heads; use an order"),
+        (LayerSet(1, 2, 2, 2, "bf16_cpu_vec"), {"order": "BLNHC"}, "8 slots .* BLNHC .*; use"),
+        (LayerSet(1, 1, 8, 8, "bf16_aiter"), {"kernel": 4}, "a multiple of 8 slots .*, not 4"),
+        (LayerSet(1, 2, 8, 8, "bf16", 511), {}, "page_bytes is 511, but needs 512 or more"),
+        (LayerSet(1, 2, 8, 8, "bf16", 513), {"order": "BHLNC"}, "BHLNC has 2 heads .*; leave"),
+        (LayerSet(1, 1, 8, 8, "bf16"), {"kernel": 3}, "3 tokens do not divide 8; a kernel block"),
+        (LayerSet(1, 1, 8, 8, "bf16"), {"kernel": 2, "shared": 4}, "4 tokens share .* divide 2;"),
+        (LayerSet(1, 1, 8, 8, "state_bf16"), {"kernel": 2}, "use 8 tokens in it, not 2"),
+        (LayerSet(1, 1, 8, 8, "bf16", 300), {"kernel": 2}, "stride 300 is not the 256 .*; use one"),
+        (
+            LayerSet(1, 1, 8, 8, "bf16"),
+            {"base_offset_bytes": 1},
+            "at 1 .* multiples of 2; change",
+        ),
+        (LayerSet(1, 1, 8, 8, "bf16"), {"logical_bytes": 9}, "is 9, but blocks have 768; declare"),
+        (LayerSet(1, 1, 8, 8, "bf16"), {"physical_bytes": 9}, "is 9, but needs 768 or more"),
+        (LayerSet(1, 1, 8, 8, "bf16"), {"host": Host(9)}, "is 9, but one row needs 256; raise"),
+    ],
+)
+def test_refusals_name_value_rule_and_fix(one: LayerSet, more: dict, text: str) -> None:
+    group = Group(8, more.pop("kernel", 8), (one,), more.pop("shared", 1))
+    with pytest.raises(Refused, match=text):
+        CpuEngine().plan(Geometry((group,), 3, **{"host": HOST} | more))
+
+
+def test_refusals_of_overlays_name_both_groups() -> None:
+    groups = [Group(size, size, (LayerSet(2, 1, 8, 8, "bf16"),)) for size in (4, 8)]
+    with pytest.raises(Refused, match=r"\(256, 2\).* group 1 .*\(128, 2\).*; use equal pages"):
+        CpuEngine().plan(Geometry(tuple(groups), 3, HOST))
+
+
 def test_refusals_of_slots_and_groups() -> None:
     bf16, state = LayerSet(1, 1, 8, 8, "bf16"), LayerSet(1, 1, 8, 8, "state_bf16")
     mixed = Geometry((Group(4, 4, (bf16, state)),), 3, HOST)
-    with pytest.raises(Refused, match="layout: a group of state formats and others"):
+    with pytest.raises(Refused, match="layout: one group has bf16, state_bf16"):
         CpuEngine().plan(mixed)
     apart = Geometry((Group(4, 4, (bf16,)), Group(4, 4, (state,))), 3, HOST, "BLHNC")
     CpuEngine().plan(apart)

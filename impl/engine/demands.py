@@ -78,7 +78,7 @@ def demand(one: LayerSet) -> str | None:
     if name in _ROWS and (one.kv_heads, k, v) != (1, _ROWS[name], 0):
         return f"needs one head of {_ROWS[name]} and 0 elements, not {one.kv_heads} of {k} and {v}"
     if name.startswith("state_") and one.kv_heads != 1:
-        return f"needs one head, not {one.kv_heads}"
+        return f"needs one head for its one state, not {one.kv_heads}"
     if name in _EQUAL and k != v:
         return f"needs keys and values of one size, not {k} and {v} elements"
     for size, multiple in zip((k, v), _MULTIPLES.get(name, (1, 1)), strict=True):

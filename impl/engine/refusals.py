@@ -1,4 +1,7 @@
-"""Why a planned geometry may not be: one check a reason, in the order of docs/design.md."""
+"""Why a planned geometry may not be: one check a reason, in the order of docs/design.md.
+
+A text names the value, the rule that it breaks and a way out.
+"""
 
 from collections.abc import Callable, Iterator
 
@@ -40,7 +43,8 @@ class Refusals:
         """An order, a split, slots or a group that cannot hold a format."""
         for group in plan.groups:
             if len({is_state(one.shape.layer_set) for one in group.sets}) > 1:
-                return "a group of state formats and others"
+                formats = [one.shape.layer_set.page_format for one in group.sets]
+                return f"one group has {', '.join(formats)}; states need a group of their own"
         for _, one in _sets(plan):
             text = _misplaced(plan.geometry, one.shape)
             if text is not None:
@@ -49,12 +53,16 @@ class Refusals:
 
     def page(self, plan: Plan) -> str | None:
         """A page without content, or without room for it."""
-        for _, one in _sets(plan):
-            shape = one.shape
-            if not shape.content_bytes:
-                return "a block of fewer tokens than share a state"
-            if shape.page_bytes < shape.content_bytes:
-                return f"page of {shape.page_bytes} bytes, {shape.content_bytes} of content"
+        for declared, group in zip(plan.geometry.groups, plan.groups, strict=True):
+            for shape in [one.shape for one in group.sets]:
+                if not shape.content_bytes:
+                    return (
+                        f"{declared.block_size} tokens in a block are less than one slot; "
+                        f"use {declared.tokens_per_state}, which share one, or more"
+                    )
+                if shape.page_bytes < shape.content_bytes:
+                    least = shape.content_bytes
+                    return f"page_bytes is {shape.page_bytes}, but needs {least} or more"
         return None
 
     def padding(self, plan: Plan) -> str | None:
@@ -62,8 +70,12 @@ class Refusals:
         if plan.geometry.order not in ("LHBNC", "BHLNC"):
             return None
         for _, one in _sets(plan):
-            if one.shape.page_bytes > one.shape.content_bytes and one.shape.heads > 1:
-                return f"{plan.geometry.order} with {one.shape.heads} heads cannot pad pages"
+            shape = one.shape
+            if shape.page_bytes > shape.content_bytes and shape.heads > 1:
+                return (
+                    f"{plan.geometry.order} has {shape.heads} heads apart, so {shape.page_bytes} "
+                    f"bytes cannot pad a page of {shape.content_bytes}; leave page_bytes out"
+                )
         return None
 
     def overlay(self, plan: Plan) -> str | None:
@@ -77,7 +89,8 @@ class Refusals:
             longest = max(lists, key=lambda runs: sum([count for _, count in runs]))
             for index, runs in enumerate(lists):
                 if not _begins(longest, runs):
-                    return f"{geometry.order}: group {index} has pages where others have others"
+                    sizes = f"(bytes, pages) {runs} of group {index} and {longest} of another"
+                    return f"{geometry.order}: {sizes} overlap; use equal pages or B outermost"
         return None
 
     def kernel_split(self, plan: Plan) -> str | None:
@@ -85,20 +98,24 @@ class Refusals:
         for declared in plan.geometry.groups:
             block, kernel = declared.block_size, declared.kernel_block_size
             if block % kernel:
-                return f"{kernel} tokens do not divide {block}"
+                return f"{kernel} tokens do not divide {block}; a kernel block has to"
             if block == kernel:
                 continue
             if kernel % declared.tokens_per_state:
                 return (
-                    f"{declared.tokens_per_state} tokens that share a slot do not divide {kernel}"
+                    f"{declared.tokens_per_state} tokens share a slot and do not divide {kernel}; "
+                    f"a kernel block needs whole slots"
                 )
             if is_state(declared.layer_sets[0]):
-                return "a state is no sequence of kernel blocks"
+                return f"a state is one kernel block, so use {block} tokens in it, not {kernel}"
         for group, one in _sets(plan):
             shape = one.shape
             dense = shape.head_bytes if plan.geometry.order == "LHBNC" else shape.content_bytes
             if group.parts > 1 and one.block_stride != dense:
-                return f"block stride {one.block_stride} is not the {dense} bytes of kernel blocks"
+                return (
+                    f"block stride {one.block_stride} is not the {dense} bytes of its "
+                    f"{group.parts} kernel blocks; use one, or blocks without gaps"
+                )
         return None
 
     def alignment(self, plan: Plan) -> str | None:
@@ -117,7 +134,10 @@ class Refusals:
                     if extent > 1:
                         odd = odd or stride % field.unit
                 if odd:
-                    return f"{field.name} at {offset} with strides {strides}, unit {field.unit}"
+                    return (
+                        f"{field.name} at {offset} with strides {strides} needs multiples of "
+                        f"{field.unit}; change sizes, page_bytes or the base offset"
+                    )
         return None
 
     def pool_size(self, plan: Plan) -> str | None:
@@ -125,17 +145,21 @@ class Refusals:
         geometry = plan.geometry
         if geometry.logical_bytes not in (None, plan.logical_bytes):
             return (
-                f"{geometry.logical_bytes} logical bytes declared, {plan.logical_bytes} in blocks"
+                f"logical_bytes is {geometry.logical_bytes}, but blocks have {plan.logical_bytes}; "
+                f"declare these or none"
             )
         least = geometry.base_offset_bytes + plan.logical_bytes
         if plan.physical_bytes < least:
-            return f"{plan.physical_bytes} physical bytes, {least} needed"
+            return f"physical_bytes is {plan.physical_bytes}, but needs {least} or more"
         return None
 
     def host(self, plan: Plan) -> str | None:
         """A host tier without a single row."""
         if plan.scheduler_slots == 0:
-            return f"{plan.geometry.host.capacity_bytes} bytes hold no row of {plan.row_bytes}"
+            return (
+                f"capacity_bytes is {plan.geometry.host.capacity_bytes}, but one row needs "
+                f"{plan.row_bytes}; raise it or put fewer blocks in a chunk"
+            )
         return None
 
 
@@ -143,13 +167,19 @@ def _misplaced(geometry: Geometry, shape: Shape) -> str | None:
     """Why the order, the split or the slots cannot hold a page of this shape."""
     name, slots = shape.layer_set.page_format, shape.kernel_slots
     if geometry.kv_split and name not in SPLIT:
-        return "cannot be split into key half and value half"
+        return "has no key half and value half; use kv_split False"
     arrays = all(region.per_head for region in shape.regions)
     if shape.heads > 1:
         if (arrays or len(shape.regions) > 1) and geometry.order in ("LHBNC", "BHLNC"):
-            return f"needs pages of one piece; {geometry.order} has one a head"
+            return (
+                f"needs pages of one piece, but {geometry.order} has one for each of {shape.heads} "
+                f"heads; use an order with heads inside pages"
+            )
         if arrays and slots > 1 and geometry.order in ("LBNHC", "BLNHC"):
-            return f"needs slots inside heads; {geometry.order} has them outside"
+            return (
+                f"needs the {slots} slots of a head together, but {geometry.order} has slots "
+                f"outside heads; use an order that ends with HNC"
+            )
     multiple = SLOTS_IN_TILE.get(name, 1)
     if slots % multiple:
         return f"needs a multiple of {multiple} slots in a kernel block, not {slots}"
