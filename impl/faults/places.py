@@ -12,15 +12,14 @@ from kvexact.impl.faults.register import BOUNDS, PLACED, PLANNED, READ, planted,
 from kvexact.refmodel.spec import Geometry, Group, LayerSet
 
 
-# Where a cell has nothing but scales, none of it is left, and capacities are divided by zero.
-@planted("cell_without_scales", "ELEM", "kvcached#424", 0, PLANNED | {"exception"})
+@planted("cell_without_scales", "ELEM", "kvcached#424", 0, PLANNED)
 class _CellWithoutScales(Planner):
     """Sizes come from an element that has no room for the inline scales."""
 
     def shape(self, group: Group, layer_set: LayerSet) -> Shape:
         right = super().shape(group, layer_set)
         data = sum([field.bytes for field in right.fields if not field.is_scale])
-        head = group.block_size * data
+        head = right.slots * data
         content = right.heads * head
         page = layer_set.page_bytes or content
         return right._replace(head_bytes=head, content_bytes=content, page_bytes=page)
