@@ -134,13 +134,15 @@ BOUNDS = {
 @pytest.mark.parametrize("value_type", VALUE_TYPES)
 @pytest.mark.parametrize("name", CODECS)
 def test_what_is_read_is_close_to_what_was_written(name: str, value_type: str) -> None:
-    """Within the bound of the format, and not all of it exact where the format loses."""
+    """Within the bound of the format, and of fp32 not all of it exact where the format loses."""
     layers, element = LAYERS[name], VALUE_TYPES[value_type]
     relative, greatest = BOUNDS.get(name, (2**-8, 0))
     values = values_of(layers, value_type, "plain")
     read = decode(layers, encode(layers, value_type, values)).view(np.float32)
     written = element.decode(values.view(f"<u{element.size_bytes}"))
     turns = ROTATED.get(name, ())
+    loses = value_type == "fp32" and (relative or greatest)
+    lost = False
     for nth, (x, back) in enumerate(
         zip(halves(layers, written), halves(layers, read), strict=True)
     ):
@@ -148,6 +150,8 @@ def test_what_is_read_is_close_to_what_was_written(name: str, value_type: str) -
         far = np.abs(back.astype(np.float64) - x)
         most = np.abs(x).max(axis=-1, keepdims=True)
         assert (far <= 1.0001 * (relative * np.abs(x) + greatest * most)).all()
+        lost = lost or bool(far.any())
+    assert lost or not loses
 
 
 @pytest.mark.parametrize(

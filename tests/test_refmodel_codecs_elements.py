@@ -91,7 +91,7 @@ def searched(name: str, x: Floats) -> np.ndarray:
 @pytest.mark.parametrize("name", TYPES)
 def test_casts_are_to_the_nearest(name: str, batch: Floats) -> None:
     codes = TYPES[name][0].encode(batch)
-    assert codes.dtype == np.uint16 if name in ("fp16", "bf16") else np.uint8
+    assert codes.dtype == (np.uint16 if name in ("fp16", "bf16") else np.uint8)
     wrong = codes != searched(name, batch)
     assert not wrong.any(), batch[wrong][:5]
 
