@@ -1,19 +1,14 @@
 """Page formats: the fields of a cell, the regions in which they lie, and the slots of a page.
 
-Two tables, in the words of docs/formats.md. A format is a list of regions; in a region the fields
-of a (head, slot) lie side by side or, *per head*, each field is an array over the slots of its
-head. Of a *scattered* field the elements of one head's array are permuted.
+One table, in the words of docs/formats.md. A format is a list of regions; in a region the fields of
+a (head, slot) lie side by side or, *per head*, each field is an array over the slots of its head.
 """
 
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from kvexact.refmodel.scatter import SCATTERED, Scatter
 from kvexact.refmodel.spec import Group, LayerSet, Refused
-
-#: Which place of the linear order, slot x size + element, holds element d of slot t: a function of
-#: d, t, the slots of a kernel block and the field's elements; of ints or of arrays.
-Scatter = Callable[[Any, Any, int, int], Any]
 
 
 class Field(NamedTuple):
@@ -173,23 +168,6 @@ FORMATS: dict[str, Format] = {
     "bf16_cpu_amx": Format((_BF16,), per_head=frozenset({0})),
     "bf16_rocm": Format((_BF16[:1], _BF16[1:]), per_head=frozenset({0, 1})),
     "bf16_aiter": Format((_BF16[:1], _BF16[1:]), per_head=frozenset({0, 1})),
-}
-
-SCATTERED: dict[tuple[str, str], Scatter] = {
-    ("nvfp4_swizzled", "v_scale"): lambda s, t, _n, size: (
-        (t // 4 * 4 + s // (size // 4)) * size + s % (size // 4) * 4 + t % 4
-    ),
-    ("bf16_cpu_vec", "k"): lambda d, t, n, _size: d * n + t,
-    ("bf16_cpu_amx", "k"): lambda d, t, _n, size: (
-        (t // 16 * 16 * (size // 2) + d // 2 * 16 + t % 16) * 2 + d % 2
-    ),
-    ("bf16_cpu_amx", "v"): lambda d, t, n, _size: (
-        d // 16 * n * 16 + t // 2 * 32 + d % 16 * 2 + t % 2
-    ),
-    ("bf16_rocm", "k"): lambda d, t, n, _size: d // 8 * n * 8 + t * 8 + d % 8,
-    ("bf16_rocm", "v"): lambda d, t, n, _size: d * n + t,
-    ("bf16_aiter", "k"): lambda d, t, n, _size: d // 8 * n * 8 + t * 8 + d % 8,
-    ("bf16_aiter", "v"): lambda d, t, _n, size: t // 8 * size * 8 + d * 8 + t % 8,
 }
 
 _RAW_ONLY = frozenset({"turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc"})
