@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from kvexact.impl.engine.engine import CpuEngine
-from kvexact.impl.engine.planner import GroupPlan, Plan, Planner
+from kvexact.impl.engine.planner import Planner
+from kvexact.impl.engine.plans import GroupPlan, Plan
 from kvexact.impl.engine.views import Strip, Views
 from kvexact.refmodel.spec import ORDERS, PAGE_FORMATS, Geometry, Group, Host, LayerSet, Refused
 

@@ -8,7 +8,8 @@ import pytest
 from test_engine_formats import layer_set, place, strips_of
 
 from kvexact.impl.engine.engine import CpuEngine
-from kvexact.impl.engine.planner import Plan, Planner
+from kvexact.impl.engine.planner import Planner
+from kvexact.impl.engine.plans import Plan
 from kvexact.impl.engine.regions import Registrar
 from kvexact.refmodel.spec import ORDERS, PAGE_FORMATS, Geometry, Group, Host, LayerSet, Refused
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from kvexact.impl.engine.copies import Copies
 from kvexact.impl.engine.device import ROW_ALIGNMENT, WORD_BYTES, Device
-from kvexact.impl.engine.planner import Plan, raised
+from kvexact.impl.engine.planner import raised
+from kvexact.impl.engine.plans import Plan
 from kvexact.impl.engine.tables import BlockTable, HostTable, distinct
 from kvexact.impl.engine.transfers import Transfers
 from kvexact.impl.engine.values import Codecs

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kvexact.impl.engine.device import WORD_BYTES, Device
-from kvexact.impl.engine.planner import GroupPlan
+from kvexact.impl.engine.plans import GroupPlan
 from kvexact.impl.engine.views import Views
 
 IdPair = tuple[int, int]

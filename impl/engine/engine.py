@@ -12,7 +12,8 @@ from kvexact.impl.engine.cache import Cache
 from kvexact.impl.engine.copies import Copies
 from kvexact.impl.engine.cpu import CpuDevice
 from kvexact.impl.engine.device import HOST, POOL, Device
-from kvexact.impl.engine.planner import Plan, Planner
+from kvexact.impl.engine.planner import Planner
+from kvexact.impl.engine.plans import Plan
 from kvexact.impl.engine.refusals import Refusals
 from kvexact.impl.engine.regions import Registered, Registrar, facts
 from kvexact.impl.engine.tables import BlockTable, HostTable

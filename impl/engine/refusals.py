@@ -6,7 +6,8 @@ A text names the value, the rule that it breaks and a way out.
 from collections.abc import Callable, Iterator
 
 from kvexact.impl.engine.demands import SLOTS_IN_TILE, SPLIT, demand
-from kvexact.impl.engine.planner import GroupPlan, Plan, SetPlan, Shape, is_state
+from kvexact.impl.engine.planner import is_state
+from kvexact.impl.engine.plans import GroupPlan, Plan, SetPlan, Shape
 from kvexact.refmodel.spec import Geometry, Refused
 
 

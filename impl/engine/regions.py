@@ -6,7 +6,8 @@ nobody's, and may be as long as many pools.
 
 from typing import NamedTuple
 
-from kvexact.impl.engine.planner import GroupPlan, Plan, raised
+from kvexact.impl.engine.planner import raised
+from kvexact.impl.engine.plans import GroupPlan, Plan
 from kvexact.refmodel.spec import Refused
 
 

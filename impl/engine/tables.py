@@ -8,7 +8,7 @@ is changed until all of them have passed.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kvexact.impl.engine.planner import Plan
+from kvexact.impl.engine.plans import Plan
 from kvexact.refmodel.ops import Job, Pair, Slot
 from kvexact.refmodel.spec import Refused
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kvexact.impl.engine.device import WORD_BYTES, Device, Words
-from kvexact.impl.engine.planner import GroupPlan, Plan, SetPlan
+from kvexact.impl.engine.plans import GroupPlan, Plan, SetPlan
 from kvexact.impl.engine.regions import Region, Registered
 from kvexact.impl.engine.tables import Moves
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from kvexact.impl.engine.device import ROW_ALIGNMENT, WORD_BYTES, Device
-from kvexact.impl.engine.planner import GroupPlan, Plan, Shape, raised
+from kvexact.impl.engine.planner import raised
+from kvexact.impl.engine.plans import GroupPlan, Plan, Shape
 from kvexact.impl.target import Rows
 from kvexact.refmodel.ops import VALUE_TYPES
 from kvexact.refmodel.spec import PAGE_FORMATS, LayerSet

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kvexact.impl.engine.device import Device
-from kvexact.impl.engine.planner import FieldView, GroupPlan, Plan, SetPlan, Shape
+from kvexact.impl.engine.plans import FieldView, GroupPlan, Plan, SetPlan, Shape
 
 
 class Strip(NamedTuple):

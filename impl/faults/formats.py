@@ -3,7 +3,8 @@
 # ruff: noqa: ARG002  # an override keeps the signature of the decision that it replaces
 
 from kvexact.impl.engine.formats import Scatter
-from kvexact.impl.engine.planner import FieldView, GroupPlan, Plan, Planner, SetPlan, is_state
+from kvexact.impl.engine.planner import Planner, is_state
+from kvexact.impl.engine.plans import FieldView, GroupPlan, Plan, SetPlan
 from kvexact.impl.engine.regions import Region
 from kvexact.impl.engine.tables import BlockTable
 from kvexact.impl.engine.transfers import Transfers

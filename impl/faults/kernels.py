@@ -5,7 +5,7 @@
 from collections.abc import Sequence
 
 from kvexact.impl.engine.copies import Copies, IdPair
-from kvexact.impl.engine.planner import FieldView, GroupPlan, SetPlan
+from kvexact.impl.engine.plans import FieldView, GroupPlan, SetPlan
 from kvexact.impl.engine.views import Strip, Views
 from kvexact.impl.faults.register import BOUNDS, LOST, READ, SOURCE, planted, register
 

@@ -5,7 +5,8 @@
 from dataclasses import replace
 
 from kvexact.impl.engine.device import Device
-from kvexact.impl.engine.planner import FieldView, GroupPlan, Plan, Planner, SetPlan, Shape, Strides
+from kvexact.impl.engine.planner import Planner
+from kvexact.impl.engine.plans import FieldView, GroupPlan, Plan, SetPlan, Shape, Strides
 from kvexact.impl.engine.regions import Registered, Registrar
 from kvexact.impl.engine.views import Views
 from kvexact.impl.faults.register import BOUNDS, PLACED, PLANNED, READ, planted, register

@@ -4,7 +4,7 @@
 
 from collections.abc import Sequence
 
-from kvexact.impl.engine.planner import Plan
+from kvexact.impl.engine.plans import Plan
 from kvexact.impl.engine.refusals import Refusals
 from kvexact.impl.engine.tables import BlockTable, HostTable, Moves
 from kvexact.impl.faults.register import BOUNDS, PLACED, READ, VERDICT, planted

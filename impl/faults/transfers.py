@@ -4,7 +4,7 @@
 
 from collections.abc import Sequence
 
-from kvexact.impl.engine.planner import GroupPlan, SetPlan
+from kvexact.impl.engine.plans import GroupPlan, SetPlan
 from kvexact.impl.engine.regions import Region
 from kvexact.impl.engine.tables import Moves
 from kvexact.impl.engine.transfers import FAST_RUN_BYTES, Transfers
