@@ -38,7 +38,6 @@ from kvexact.refmodel.rows import Rows
 
 Words = npt.NDArray[np.unsignedinteger]
 AREAS = ("pool", "host")
-
 _WORDS = (1, 2, 4, 8)
 
 
@@ -155,22 +154,21 @@ class Cache(Rows):
         return Effect(places.size > 0, before.nbytes, int(changed))
 
     def _write(self, op: WriteTokens) -> Effect:
-        rows = self.payload(op)
+        return self._write_rows(op, self.payload(op))
+
+    def _write_values(self, op: WriteValues) -> Effect:
+        return self._write_rows(op, self.encoded(op), self._in_words[op.group].data)
+
+    def _write_rows(
+        self, op: WriteTokens | WriteValues, rows: Bytes, stored: Mask | None = None
+    ) -> Effect:
+        """Store rows of an op; of each only the words that are ``stored``, or all of them."""
         kept, blocks, tokens = _slot_arrays(op.slots)
         self.written[op.group][blocks, tokens] = True
         places = self._in_words[op.group].of_slots(blocks, tokens)
         words = rows[kept].view(f"u{self._words[op.group]}")
-        return self._store("pool", op.group, places, words)
-
-    def _write_values(self, op: WriteValues) -> Effect:
-        rows = self.encoded(op)
-        kept, blocks, tokens = _slot_arrays(op.slots)
-        self.written[op.group][blocks, tokens] = True
-        layout = self._in_words[op.group]
-        places = layout.of_slots(blocks, tokens)
-        words = rows[kept].view(f"u{self._words[op.group]}")
-        if not layout.data.all():
-            places, words = (item.compress(layout.data, axis=1) for item in (places, words))
+        if stored is not None and not stored.all():
+            places, words = (item.compress(stored, axis=1) for item in (places, words))
         return self._store("pool", op.group, places, words)
 
     def _zero(self, group: int, blocks: tuple[Block, ...]) -> Effect:
