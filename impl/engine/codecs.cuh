@@ -3,6 +3,7 @@
 #include "numbers.cuh"
 #include "lanes.cuh"
 #include "formats.cuh"
+#include "scales.cuh"
 #include "encoders.cuh"
 #include "decoders.cuh"
 
