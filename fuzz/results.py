@@ -5,6 +5,7 @@ finding lie beside ``summary.json`` and are named, not held.
 """
 
 import platform
+import shlex
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
@@ -108,6 +109,7 @@ class Found:
         original_ops: ops that the run had when it failed.
         executions: programs that reducing ran; 0: it is not reduced.
         lines: the explanation.
+        command: what shows it again, in the folder of its files.
         facts: (name, believed, expected) of the view concerned and of facts that differ.
         trace, reproducer, picture: names of files beside the summary; empty: there is none.
         accepted: None: it counts as new.
@@ -226,13 +228,19 @@ def record(finding: Finding, saved: Saved, count: int, failed_runs: int | None) 
         finding.executions,
         failed_runs,
         failure.lines,
-        saved.command,
+        _command(trace.target, saved.trace.name),
         wrong,
         failure.facts,
         saved.trace.name,
         saved.reproducer.name,
         saved.picture.name if saved.picture else "",
     )
+
+
+def _command(target: str, trace: str) -> str:
+    """What shows a finding again, in the folder of its files."""
+    named = ["--target", target] if ":" in target else []
+    return shlex.join(["kvexact", "replay", trace, *named])
 
 
 def merge(results: Iterable[Result]) -> Result:
