@@ -1,22 +1,24 @@
 "use strict";
-for (const button of document.querySelectorAll(".code button")) {
+const buttons = [...document.querySelectorAll(".code button")];
+const copy = async (button) => {
   const text = button.parentElement.querySelector("pre");
+  let done = true;
+  try {
+    await navigator.clipboard.writeText(text.textContent);
+  } catch {
+    getSelection().selectAllChildren(text);
+    done = document.execCommand("copy");
+  }
+  for (const other of buttons) { other.textContent = "Copy"; }
+  button.textContent = done ? "Copied" : "Selected";
+};
+for (const button of buttons) {
   button.hidden = false;
-  button.addEventListener("click", async () => {
-    let done = true;
-    try {
-      await navigator.clipboard.writeText(text.textContent);
-    } catch {
-      getSelection().selectAllChildren(text);
-      done = document.execCommand("copy");
-    }
-    button.textContent = done ? "Copied" : "Selected";
-    setTimeout(() => { button.textContent = "Copy"; }, 1500);
-  });
+  button.addEventListener("click", () => copy(button));
 }
-const opened = () => {
+const open = () => {
   const target = location.hash && document.getElementById(location.hash.slice(1));
   if (target instanceof HTMLDetailsElement) { target.open = true; }
 };
-addEventListener("hashchange", opened);
-opened();
+addEventListener("hashchange", open);
+open();
