@@ -25,6 +25,7 @@ _COMMANDS = {
     ),
     "reduce": ("kvexact.fuzz.cli_trace:reduce_command", "Make a failing trace minimal."),
     "show": ("kvexact.fuzz.cli_show:show_command", "Draw a geometry, or the failure of a trace."),
+    "corpus": ("kvexact.fuzz.cli_corpus:corpus_command", "Keep traces that replay as tests."),
     "report": ("kvexact.fuzz.cli_report:report_command", "Write the report of one run or several."),
     "power": ("kvexact.fuzz.power:power", "Fuzz every planted fault and say which are found."),
     "bench": ("kvexact.fuzz.bench:bench", "Measure what model and comparison cost."),

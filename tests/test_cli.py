@@ -25,7 +25,7 @@ from kvexact.fuzz.worker import Done, Reduced
 from kvexact.refmodel.ops import Allocate, CopyBlocks, Free, Handle, Op, Pair
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
 
-COMMANDS = ["targets", "fuzz", "replay", "reduce", "show", "power", "bench"]
+COMMANDS = ["targets", "fuzz", "replay", "reduce", "show", "corpus", "report", "power", "bench"]
 FAULTY = "kvexact.impl.faults:copy_without_scales"
 BUGGY = "kvexact.impl.adapters.example:ExampleCacheWithBug"
 GEOMETRY = Geometry((Group(1, 1, (LayerSet(1, 1, 4, 4, "int8_per_token_head"),)),), 2, Host(16))
@@ -332,7 +332,7 @@ def test_a_killed_worker_leaves_its_trace() -> None:
         "fuzz", "--target", "odd_targets:Killed", "--seed", 1, "--max-ops", 5, "--workers", 2
     )
     assert result.exit_code == 1
-    assert "died / restore / SIGKILL" in result.output
+    assert "signal / restore / signal / SIGKILL" in result.output
     assert "the process died (SIGKILL)" in result.output
     (directory,) = runs()
     (path,) = directory.glob("*.json")
@@ -342,8 +342,9 @@ def test_a_killed_worker_leaves_its_trace() -> None:
     assert again.exit_code == 1
     assert again.output.startswith("FAILED")
     reduced = kvexact("reduce", path, "--target", "odd_targets:Killed")
-    assert reduced.exit_code == 2
-    assert "SIGKILL" in reduced.stderr
+    assert reduced.exit_code == 1
+    assert "signal / restore / signal / SIGKILL" in reduced.output
+    assert "reduced from" in reduced.output
 
 
 def test_a_lost_device_is_replaced() -> None:
@@ -572,7 +573,7 @@ def test_a_run_in_which_nothing_acts_ends() -> None:
 
 
 def test_a_run_that_only_dies_ends() -> None:
-    signature = Signature("died", "restore", "SIGKILL", "")
+    signature = Signature("signal", "restore", "signal", "SIGKILL")
     items: list[Done | Reduced] = [
         replace(done(number, field="k"), signature=signature, died=True) for number in range(200)
     ]
