@@ -39,7 +39,7 @@ class Signature(NamedTuple):
 
     Attributes:
         outcome: how it showed, e.g. "mismatch".
-        op: the op kind, or "open".
+        op: the op kind, "open" or "close".
         difference: e.g. "lost", "shifted", "fact".
         field: the field, fact, reason or exception concerned.
     """
@@ -76,8 +76,8 @@ class Failure:
 
 def explain_failure(run: Run, wrong: Wrong) -> Failure:
     """Explain the disagreement at which a run ended."""
-    kind = "open" if wrong.op is None else KIND_OF[type(wrong.op)]
-    headline = f"{_op_words(wrong.op)}: {wrong.text}"
+    kind = wrong.during if wrong.op is None else KIND_OF[type(wrong.op)]
+    headline = f"{kind if wrong.op is None else _op_words(wrong.op)}: {wrong.text}"
     if wrong.outcome == "mismatch":
         return _mismatch(run, wrong, kind)
     if wrong.outcome == "fact":

@@ -4,7 +4,9 @@ An example's number alone decides its family and its seed. So the examples of a 
 any number of processes, and their results can be put back in order.
 """
 
+import os
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -14,12 +16,13 @@ from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Signature, explain_failure
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.finding import Finding, as_it_is, find, is_lost
+from kvexact.fuzz.isolate import HANGS_MOST, Isolation, Limits
 from kvexact.fuzz.journal import Journal
-from kvexact.fuzz.replay import RUNS, repeat
+from kvexact.fuzz.replay import repeat
 from kvexact.fuzz.run import Run, Wrong, execute
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.self_check import missed
-from kvexact.fuzz.targets import find_target
+from kvexact.fuzz.targets import NamedTarget, find_target
 from kvexact.fuzz.trace import Trace
 from kvexact.impl.target import Target
 
@@ -37,6 +40,7 @@ class Task:
         first, step: their numbers: first, first + step, ….
         journal: where to note each op before it runs.
         known: signatures that need no finding any more.
+        limits: isolate the target; None: run it in this very process.
     """
 
     target: str
@@ -47,6 +51,7 @@ class Task:
     step: int = 1
     journal: Path | None = None
     known: frozenset[Signature] = frozenset()
+    limits: Limits | None = None
 
     def family_of(self, number: int) -> str:
         """The family of an example."""
@@ -87,8 +92,8 @@ class Reduced:
 
 def fuzz(task: Task) -> Iterator[Done | Reduced]:
     """Run examples without end; stops at a device that is lost for good."""
-    named = find_target(task.target)
-    target = named.make()
+    maker = _maker(task)
+    target = maker.make()
     blind = missed()
     if blind:
         raise RuntimeError(f"the harness is blind to {'; '.join(blind)}")
@@ -107,7 +112,7 @@ def fuzz(task: Task) -> Iterator[Done | Reduced]:
         run, wrong = failed
         failure = explain_failure(run, wrong)
         signature = failure.signature
-        lost = is_lost(named.make, run, failure)
+        lost = task.limits is None and is_lost(maker.make, run, failure)
         if signature in known:
             yield Done(number, family.name, counts, signature, died=lost)
         else:
@@ -117,10 +122,22 @@ def fuzz(task: Task) -> Iterator[Done | Reduced]:
             if lost:
                 yield Reduced(number, finding)
             else:
-                finding = find(named.make, task.target, family.name, run, wrong)
-                yield Reduced(number, finding, _failed_runs(finding))
+                yield Reduced(number, *_reduced(maker, task.target, family.name, run, wrong))
         if lost:
             return
+
+
+def _maker(task: Task) -> NamedTarget | Isolation:
+    """What makes the targets.
+
+    This process and that of its target take turns, so they are quickest on one core.
+    """
+    named = find_target(task.target)
+    if task.limits is None:
+        return named
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[task.first % task.step % len(cores)]})
+    return Isolation(named, task.limits)
 
 
 def _prng(
@@ -141,20 +158,24 @@ def _hypothesis(
     return run_item(target, FAMILIES[name], seed, HYPOTHESIS_EXAMPLES, counts, journal=journal)
 
 
-def _failed_runs(finding: Finding) -> int:
-    again = repeat(finding.trace.target, finding.trace, RUNS, stop_when_lost=False)
-    runs = [one.failure for one in again]
-    return sum(1 for one in runs if one and one.signature == finding.failure.signature)
-
-
-def reduce_trace(target: str, trace: Trace) -> Iterator[Finding]:
-    """The reduced finding of a trace; nothing where it does not fail."""
-    named = find_target(target)
-    run, wrong = execute(named.make(), trace.geometry, trace.ops)
-    if wrong is None:
-        return
-    failure = explain_failure(run, wrong)
-    if is_lost(named.make, run, failure):
-        yield as_it_is(target, trace.family, run, failure)
+def _reduced(
+    maker: NamedTarget | Isolation, target: str, family: str, run: Run, wrong: Wrong
+) -> tuple[Finding, int]:
+    """The reduced finding of a failure, and how many of three more runs failed."""
+    if wrong.outcome == "hang" and isinstance(maker, Isolation):
+        with closing(maker.hurried()) as hurried:
+            finding = find(hurried.make, target, family, run, wrong, HANGS_MOST)
+            runs = repeat(hurried.make, finding.trace)
     else:
-        yield find(named.make, target, trace.family, run, wrong)
+        finding = find(maker.make, target, family, run, wrong)
+        runs = repeat(maker.make, finding.trace)
+    signature = finding.failure.signature
+    return finding, sum(1 for one in runs if one.failure and one.failure.signature == signature)
+
+
+def reduce_trace(isolation: Isolation, trace: Trace) -> Finding | None:
+    """The reduced finding of a trace; None where it does not fail."""
+    run, wrong = execute(isolation.make(), trace.geometry, trace.ops)
+    if wrong is None:
+        return None
+    return _reduced(isolation, isolation.named.name, trace.family, run, wrong)[0]
