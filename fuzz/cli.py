@@ -25,6 +25,10 @@ _COMMANDS = {
     ),
     "reduce": ("kvexact.fuzz.cli_trace:reduce_command", "Make a failing trace minimal."),
     "show": ("kvexact.fuzz.cli_show:show_command", "Draw a geometry, or the failure of a trace."),
+    "soak-ray": (
+        "kvexact.fuzz.shards_ray:soak_ray_command",
+        "Soak in shards on a Ray cluster.",
+    ),
     "corpus": ("kvexact.fuzz.cli_corpus:corpus_command", "Keep traces that replay as tests."),
     "report": ("kvexact.fuzz.cli_report:report_command", "Write the report of one run or several."),
     "power": ("kvexact.fuzz.power:power", "Fuzz every planted fault and say which are found."),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from kvexact.fuzz import corpus
+from kvexact.fuzz import corpus, database
 from kvexact.fuzz.child import Child, Died
 from kvexact.fuzz.cli import BadInput
 from kvexact.fuzz.cli_targets import able_target, in_child, target_option
@@ -59,29 +59,43 @@ def add_command(*, files: tuple[Path, ...], note: str, directory: Path) -> int:
 
 
 @corpus_command.command("merge")
-@click.argument(
-    "sources", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path)
-)
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @_corpus_option
-def merge_command(*, sources: tuple[Path, ...], directory: Path) -> int:
-    """Copy traces of other corpora, or of runs' directories; what is there stays as it is.
+def merge_command(*, sources: tuple[str, ...], directory: Path) -> int:
+    """Copy traces of other corpora, of runs' directories, or of databases that machines share.
+
+    What is there stays as it is. A database is redis://HOST, github:OWNER/NAME or directory:PATH.
 
     \b
     Example:
-      kvexact corpus merge artifacts/*
+      kvexact corpus merge artifacts/* redis://cache.example:6379
     """  # noqa: D301
-    for source in sources:
-        if not source.is_dir():
-            raise BadInput(f"{source}: no directory; name one that holds traces")
+    traces, refused = _read(sources)
     with _writing(directory):
-        merged = corpus.merge(sources, directory)
-    console = Output()
-    console.say(
-        "\n".join([*map(str, merged.added), f"{len(merged.added)} new, {merged.known} known"])
-    )
-    for line in merged.refused:
-        click.echo(f"kvexact: {line}", err=True)
-    return 2 if merged.refused else 0
+        new = corpus.merge(traces, directory)
+    known = len({trace.name for trace in traces}) - len(new)
+    Output().say("\n".join([*map(str, new), f"{len(new)} new, {known} known"]))
+    return _complain(refused)
+
+
+@corpus_command.command("push")
+@click.argument("place", metavar="DATABASE")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+def push_command(*, place: str, sources: tuple[str, ...]) -> int:
+    """Store traces in a database that machines share: redis://HOST, or directory:PATH.
+
+    \b
+    Example:
+      kvexact corpus push redis://cache.example:6379 artifacts/*
+    """  # noqa: D301
+    traces, refused = _read(sources)
+    try:
+        new = database.push(place, traces)
+    except database.DatabaseError as error:
+        raise BadInput(str(error)) from error
+    known = len({trace.name for trace in traces}) - new
+    Output().say(f"{new} new, {known} known")
+    return _complain(refused)
 
 
 @corpus_command.command("minimise")
@@ -126,6 +140,32 @@ def _run(target: NamedTarget, traces: Sequence[Trace]) -> list[corpus.Things]:
         finally:
             child.close()
     return done
+
+
+def _read(sources: Sequence[str]) -> tuple[list[Trace], list[str]]:
+    """All traces of directories and databases, and why other files and entries are none."""
+    traces: list[Trace] = []
+    refused: list[str] = []
+    for source in sources:
+        if database.is_database(source):
+            try:
+                found, bad = database.pull(source)
+            except database.DatabaseError as error:
+                raise BadInput(str(error)) from error
+        elif Path(source).is_dir():
+            found, bad = corpus.read(Path(source))
+        else:
+            raise BadInput(f"{source}: no directory; name one that holds traces")
+        traces += found
+        refused += bad
+    return traces, refused
+
+
+def _complain(refused: Sequence[str]) -> int:
+    """Say what was no trace; the exit code."""
+    for line in refused:
+        click.echo(f"kvexact: {line}", err=True)
+    return 2 if refused else 0
 
 
 @contextmanager

@@ -4,7 +4,7 @@ Traces are copied plainly, so machines share finds by any means that copies file
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kvexact.fuzz.artefacts import file_name, write_atomically
@@ -18,21 +18,6 @@ from kvexact.fuzz.trace import Trace, TraceError, dump, load
 ROOT = Path("corpus")
 
 
-@dataclass(slots=True)
-class Merged:
-    """What merging did.
-
-    Attributes:
-        added: files that are new.
-        known: traces that were there already.
-        refused: why a file is no trace, a line each.
-    """
-
-    added: list[Path] = field(default_factory=list)
-    known: int = 0
-    refused: list[str] = field(default_factory=list)
-
-
 def add(trace: Trace, note: str, corpus: Path) -> Path:
     """Put a trace into a corpus, with a note that says what it guards."""
     corpus.mkdir(parents=True, exist_ok=True)
@@ -41,21 +26,24 @@ def add(trace: Trace, note: str, corpus: Path) -> Path:
     return path
 
 
-def merge(sources: Iterable[Path], corpus: Path) -> Merged:
-    """Copy all traces of other corpora or of runs' directories; what is there stays as it is."""
-    merged = Merged()
-    for path in (path for source in sources for path in traces_in(source)):
+def merge(traces: Iterable[Trace], corpus: Path) -> list[Path]:
+    """Copy traces into a corpus; what is there stays as it is. The new files."""
+    return [
+        add(trace, trace.note, corpus)
+        for trace in traces
+        if not (corpus / f"{file_name(trace)}.json").exists()
+    ]
+
+
+def read(directory: Path) -> tuple[list[Trace], list[str]]:
+    """All traces of a corpus or of a run's directory, and why other files are none."""
+    traces, refused = [], []
+    for path in traces_in(directory):
         try:
-            trace = load(path)
+            traces.append(load(path))
         except TraceError as error:
-            merged.refused.append(str(error))
-            continue
-        target = corpus / f"{file_name(trace)}.json"
-        if target.exists():
-            merged.known += 1
-        else:
-            merged.added.append(add(trace, trace.note, corpus))
-    return merged
+            refused.append(str(error))
+    return traces, refused
 
 
 def traces_in(directory: Path) -> list[Path]:
