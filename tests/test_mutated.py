@@ -6,6 +6,7 @@ KVEXACT_MUTATED says how many files of each kind to try.
 import json
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvexact.fuzz import corpus
+from kvexact.fuzz.artefacts import file_name
 from kvexact.fuzz.cli import main
 from kvexact.fuzz.journal import Journal, recover
-from kvexact.fuzz.trace import load
+from kvexact.fuzz.trace import dump, load
 
 EXAMPLES = int(os.environ.get("KVEXACT_MUTATED", "50"))
 TRACES = corpus.traces_in(Path(__file__).parents[1] / "corpus")
@@ -119,18 +121,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+#: Traces that show no failure, so that drawing one need not run it.
+PLAIN = [dump(replace(load(path), signature=())) for path in TRACES]
+
+
 @tried()
-@given(data=st.sampled_from([path.read_bytes() for path in TRACES]).flatmap(mutated))
+@given(data=st.sampled_from(PLAIN).flatmap(mutated))
 def test_traces(folder: Path, data: bytes) -> None:
     path = folder / "source" / "trace.json"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
-    run("show", path, "--target", "cpu", "--svg", folder / "drawn.svg")
+    run("show", path, "--svg", folder / "drawn.svg")
     merged = run("corpus", "merge", path.parent, "--corpus", folder / "corpus")
     assert path.read_bytes() == data
     if merged == 0:
-        written = [load(one) for one in corpus.traces_in(folder / "corpus")]
-        assert load(path).name in [one.name for one in written]
+        trace = load(path)
+        assert load(folder / "corpus" / f"{file_name(trace)}.json").name == trace.name
 
 
 @tried(EXAMPLES // 10)
