@@ -19,14 +19,22 @@ from kvexact.fuzz.bench_rounds import (
     BYTE_FAMILIES,
     Round,
     empty_round,
+    isolated_round,
     machine_round,
     prng_round,
 )
+from kvexact.fuzz.isolate import Isolation
 from kvexact.fuzz.run import same_bytes
+from kvexact.fuzz.targets import NamedTarget
+from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.target import Bytes
 
 #: Most that a ratio may be.
-BUDGETS = {"machine_added_over_empty_step": 1.0, "prng_op_over_empty_step": 0.7}
+BUDGETS = {
+    "machine_added_over_empty_step": 1.0,
+    "prng_op_over_empty_step": 0.7,
+    "isolation_added_over_empty_step": 0.4,
+}
 
 _ROUNDS = 7
 _COMPARISONS = 20
@@ -39,6 +47,7 @@ class Samples:
     empty: list[Round] = field(default_factory=list)
     machine: list[Round] = field(default_factory=list)
     prng: list[dict[str, Round]] = field(default_factory=list)
+    isolated: list[dict[str, Round]] = field(default_factory=list)
     parts: list[dict[str, float]] = field(default_factory=list)
     journal_us: list[float] = field(default_factory=list)
     compare: list[float] = field(default_factory=list)
@@ -54,6 +63,7 @@ class Result:
             step of a Hypothesis machine, over a step of a machine with two empty rules.
         prng_op_over_empty_step: an op of the PRNG over the same step.
         setup_over_empty_step: a geometry, drawn, opened and closed, over the same step.
+        isolation_added_over_empty_step: what isolating the target adds to an op of the PRNG.
         journal_added_over_empty_step: noting an op in the journal over the same step.
         compare_over_memcmp: speed of the comparison of long arrays over that of a plain one.
         parts_us: parts of a PRNG op, in microseconds; what is left is bookkeeping.
@@ -62,6 +72,7 @@ class Result:
 
     machine_added_over_empty_step: float
     prng_op_over_empty_step: float
+    isolation_added_over_empty_step: float
     setup_over_empty_step: float
     journal_added_over_empty_step: float
     compare_over_memcmp: float
@@ -87,17 +98,22 @@ def sample(rounds: Iterable[int]) -> Samples:
     """Measure in turns."""
     samples = Samples()
     one, other = long_arrays()
+    engine = NamedTarget("cpu", CpuEngine)
+    isolation = Isolation(engine)
     for number in rounds:
         samples.empty.append(empty_round(number))
         samples.machine.append(machine_round(number))
-        of_family = {family.name: prng_round(number, family) for family in BYTE_FAMILIES}
+        of_family = {f.name: prng_round(number, f, engine.make()) for f in BYTE_FAMILIES}
         samples.prng.append(of_family)
+        isolated = {f.name: isolated_round(number, f, isolation) for f in BYTE_FAMILIES}
+        samples.isolated.append(isolated)
         runs = [run for done in of_family.values() for run in done.runs]
         samples.parts.append(parts_us(runs))
         samples.journal_us.append(journal_us(runs))
         for _ in range(_COMPARISONS):
             samples.compare.append(gb_per_s(same_bytes, one, other))
             samples.memcmp.append(gb_per_s(_memcmp, one, other))
+    isolation.close()
     return samples
 
 
@@ -116,6 +132,7 @@ def result(samples: Samples) -> Result:
     return Result(
         (machine - empty) / empty,
         op / empty,
+        median(map(_added_us, samples.isolated, samples.prng)) / empty,
         setup / empty,
         median(samples.journal_us) / empty,
         compare / memcmp,
@@ -135,6 +152,10 @@ def result(samples: Samples) -> Result:
 def _op_us(of_family: dict[str, Round]) -> float:
     steps = sum(done.steps for done in of_family.values())
     return sum(done.steps_s for done in of_family.values()) / steps * 1e6
+
+
+def _added_us(isolated: dict[str, Round], plain: dict[str, Round]) -> float:
+    return _op_us(isolated) - _op_us(plain)
 
 
 def _ops_per_s(done: Round) -> float:

@@ -9,6 +9,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
+from kvexact.fuzz.isolated import die_with_parent
 from kvexact.impl.target import Unavailable
 
 _END_S = 5.0
@@ -82,7 +83,9 @@ class Child:
 
 
 def _run(connection: Connection, work: Callable[..., Iterator[Any]], args: tuple[Any, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and decides
+    die_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the parent hears it too, and decides
     try:
         said = _Said()
         try:

@@ -16,6 +16,7 @@ from kvexact.fuzz.finding import Finding, block
 from kvexact.fuzz.items import families_of
 from kvexact.fuzz.progress import Progress, progress_line
 from kvexact.fuzz.soak import Soak, Workers
+from kvexact.fuzz.stop import Stop
 from kvexact.fuzz.summary import complaints, summary
 from kvexact.fuzz.tally import Tally
 from kvexact.fuzz.targets import DEFAULT_TARGETS, NamedTarget
@@ -97,8 +98,17 @@ def fuzz_command(
     try:
         place = os.path.relpath(directory.path)
         console.say(f"kvexact fuzz: target {target.name}, {chooser}, seed {seed}, files in {place}")
-        with in_child(target), Progress(console) as progress:
-            soak = Soak(tally, source, report, progress.show, max_ops, max_time, first)
+        with in_child(target), Progress(console) as progress, Stop() as stop:
+            soak = Soak(
+                tally,
+                source,
+                report,
+                progress.show,
+                max_ops,
+                max_time,
+                first,
+                stopped=lambda: stop.asked,
+            )
             whole = soak.run()
     finally:
         source.close()

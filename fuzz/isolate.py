@@ -5,9 +5,9 @@ is held here. What a target does to its process is a failure like any other: sig
 """
 
 import os
-import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -74,18 +74,22 @@ class _Process:
     """The process, as long as it lives."""
 
     def __init__(self, name: str, limits: Limits) -> None:
-        ours, theirs = socket.socketpair()
+        call_end, calls = os.pipe()
+        answers, answer_end = os.pipe()
         descriptors = [os.memfd_create(f"kvexact-{name}") for name in SEGMENTS]
-        numbers = [limits.memory_bytes or 0, theirs.fileno(), *descriptors]
+        numbers = [limits.memory_bytes or 0, call_end, answer_end, *descriptors]
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START, dumps(sys.path), name, *map(str, numbers)],
             pass_fds=numbers[1:],
             stdin=subprocess.DEVNULL,
         )
-        theirs.close()
-        self.channel = Channel(ours, descriptors)
-        self.channel.wait_at_most(_START_S)
-        self._deadline_s = _START_S
+        os.close(call_end)
+        os.close(answer_end)
+        self.channel = Channel(answers, calls, descriptors)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def receive(self, deadline_s: float) -> Answer:
         """The answer to a call.
@@ -94,12 +98,9 @@ class _Process:
             Wrong: there is none, as the process died or was too slow; it is gone then.
             Unavailable: the target cannot run any more.
         """
-        if deadline_s != self._deadline_s:
-            self.channel.wait_at_most(deadline_s)
-            self._deadline_s = deadline_s
         try:
-            answer = self.channel.answer()
-        except BlockingIOError:
+            answer = self.channel.answer(deadline_s)
+        except TimeoutError:
             if self._process.poll() is None:
                 self.close()
                 text = f"no answer within {deadline_s:g} s, so its process was killed"
@@ -163,6 +164,25 @@ class Isolation:
         """
         self.start()
         return Isolated(self)
+
+    def share_core(self, number: int) -> None:
+        """Keep this process and that of the target on one core, as only one of them works.
+
+        Waking a process on the core of the one that waits for it takes a fifth of what it takes
+        across cores, where the machine is a virtual one.
+
+        Args:
+            number: which core, of those that there are, in turn.
+        """
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[number % len(cores)]})
+        if self.process is not None:
+            os.sched_setaffinity(self.process.pid, {cores[number % len(cores)]})
+
+    def cpu_seconds(self) -> float:
+        """What the process has worked so far."""
+        # The number of a process' clock, as Linux makes it of the process' number.
+        return time.clock_gettime((~self.start().pid << 3) | 2)
 
     def hurried(self) -> "Isolation":
         """The same with a short deadline, to reduce what hangs."""

@@ -4,7 +4,6 @@ import ctypes
 import gc
 import resource
 import signal
-import socket
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,21 +29,21 @@ from kvexact.refmodel.spec import Refused
 _PR_SET_PDEATHSIG = 1
 
 
-def serve(name: str, memory_limit: int, socket_number: int, *descriptors: int) -> None:
+def serve(name: str, memory_limit: int, from_there: int, to_there: int, *descriptors: int) -> None:
     """Answer calls until the parent closes its end.
 
     Args:
         name: of the target.
         memory_limit: bytes of address space; 0: no limit.
-        socket_number: descriptor of this end of the socket.
-        descriptors: of the shared memory.
+        from_there, to_there, descriptors: of the pipes and of the shared memory.
     """
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and decides
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the parent hears it too, and decides
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     if memory_limit:
         resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
-    channel = Channel(socket.socket(fileno=socket_number), list(descriptors))
+    channel = Channel(from_there, to_there, list(descriptors))
     try:
         server = _Server(channel, find_target(name))
     except (Unavailable, UnknownTarget) as error:

@@ -1,20 +1,22 @@
 """What one fuzzing process does: examples by number, and a reduction of each new failure.
 
-An example's number alone decides its family and its seed. So the examples of a run are the same for
-any number of processes, and their results can be put back in order.
+An example's number alone decides its family and its seed; in a soak, together with what its round
+favours. So the examples of a run are the same for any number of processes, and their results can be
+put back in order.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from kvexact.fuzz.campaign import numbered_example, place
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Signature, explain_failure
 from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.favour import Favour, favoured_example
 from kvexact.fuzz.finding import Finding, as_it_is, find, is_lost
 from kvexact.fuzz.isolate import HANGS_MOST, Isolation, Limits
 from kvexact.fuzz.journal import Journal
@@ -36,11 +38,13 @@ class Task:
 
     Attributes:
         target: a registered name or ``module:Class``.
-        chooser: "prng", or "hypothesis", which makes an example of several geometries.
+        chooser: "prng", "soak", or "hypothesis", which makes an example of several geometries.
         first, step: their numbers: first, first + step, ….
         journal: where to note each op before it runs.
         known: signatures that need no finding any more.
         limits: isolate the target; None: run it in this very process.
+        favour, until: what to favour in examples before this number; the next favours come over a
+            connection. None: families take turns.
     """
 
     target: str
@@ -52,9 +56,13 @@ class Task:
     journal: Path | None = None
     known: frozenset[Signature] = frozenset()
     limits: Limits | None = None
+    favour: Favour | None = None
+    until: int = 0
 
     def family_of(self, number: int) -> str:
-        """The family of an example."""
+        """The family of an example, of this round in a soak."""
+        if self.favour:
+            return self.favour.draw(self.families, self.seed, number)[0].name
         return place(number, self.families)[0]
 
 
@@ -90,8 +98,12 @@ class Reduced:
     failed_runs: int | None = None
 
 
-def fuzz(task: Task) -> Iterator[Done | Reduced]:
-    """Run examples without end; stops at a device that is lost for good."""
+def fuzz(task: Task, rounds: Connection | None = None) -> Iterator[Done | Reduced]:
+    """Run examples without end; stops at a device that is lost for good.
+
+    Args:
+        rounds: where (favour, until) of the next round of a soak come from.
+    """
     maker = _maker(task)
     target = maker.make()
     blind = missed()
@@ -101,10 +113,13 @@ def fuzz(task: Task) -> Iterator[Done | Reduced]:
     if journal:
         journal.target = task.target
     known = set(task.known)
+    draw = {"prng": _prng, "hypothesis": _hypothesis, "soak": _soak}[task.chooser]
     for number in count(task.first, task.step):
+        while rounds and number >= task.until:
+            favour, until = rounds.recv()
+            task = replace(task, favour=favour, until=until)
         family = FAMILIES[task.family_of(number)]
         counts = Counts()
-        draw = _hypothesis if task.chooser == "hypothesis" else _prng
         failed = draw(task, number, target, counts, journal)
         if failed is None:
             yield Done(number, family.name, counts)
@@ -128,16 +143,13 @@ def fuzz(task: Task) -> Iterator[Done | Reduced]:
 
 
 def _maker(task: Task) -> NamedTarget | Isolation:
-    """What makes the targets.
-
-    This process and that of its target take turns, so they are quickest on one core.
-    """
+    """What makes the targets."""
     named = find_target(task.target)
     if task.limits is None:
         return named
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[task.first % task.step % len(cores)]})
-    return Isolation(named, task.limits)
+    isolation = Isolation(named, task.limits)
+    isolation.share_core(task.first % task.step)
+    return isolation
 
 
 def _prng(
@@ -145,6 +157,17 @@ def _prng(
 ) -> tuple[Run, Wrong] | None:
     name, index = place(number, task.families)
     example = numbered_example(target, FAMILIES[name], index, task.seed, counts, journal)
+    return (example.run, example.wrong) if example.wrong else None
+
+
+def _soak(
+    task: Task, number: int, target: Target, counts: Counts, journal: Journal | None
+) -> tuple[Run, Wrong] | None:
+    assert task.favour is not None
+    of_family = dict.fromkeys(task.families, counts)
+    example = favoured_example(
+        target, task.families, task.favour, task.seed, number, of_family, journal
+    )
     return (example.run, example.wrong) if example.wrong else None
 
 

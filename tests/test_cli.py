@@ -16,6 +16,7 @@ from kvexact.fuzz.cli import main
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Failure, Signature
 from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.features import FEATURES
 from kvexact.fuzz.finding import Finding
 from kvexact.fuzz.progress import progress_line
 from kvexact.fuzz.soak import DEATHS_MOST, Soak
@@ -606,5 +607,6 @@ def test_a_run_without_a_time_waits_for_reductions(monkeypatch: pytest.MonkeyPat
 def test_progress_is_one_line() -> None:
     tally = Tally({}, geometries=3810, acted=1_204_112, seconds=60.0)
     assert progress_line(tally) == (
-        "1:00  1,204,112 ops acted, 20,069 a second  3,810 geometries  0 kinds of failure"
+        "1:00  1,204,112 ops acted, 20,069 a second  3,810 geometries  "
+        f"0 of {len(FEATURES)} features  0 kinds of failure"
     )
