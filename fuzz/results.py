@@ -15,6 +15,7 @@ from typing import Annotated
 
 import msgspec
 
+from kvexact.fuzz.about import gpu_and_driver
 from kvexact.fuzz.artefacts import Saved, write_atomically
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Signature
@@ -198,12 +199,11 @@ class Result:
         return not (self.new or self.complaints or any(run.ended for run in self.runs))
 
 
-def versions(gpu: str = "", driver: str = "") -> Versions:
-    """Versions of what is loaded in this process."""
+def versions() -> Versions:
+    """Versions of what is loaded in this process, and of the GPU that is here."""
     torch = version("torch") if "torch" in sys.modules else ""
-    return Versions(
-        version("kvexact"), platform.python_version(), version("numpy"), torch, gpu, driver
-    )
+    python = platform.python_version()
+    return Versions(version("kvexact"), python, version("numpy"), torch, *gpu_and_driver())
 
 
 def record(finding: Finding, saved: Saved, count: int, failed_runs: int | None) -> Found:

@@ -9,7 +9,7 @@ from kvexact.fuzz.campaign import numbered_example
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.finding import Finding, find
-from kvexact.fuzz.results import Found, Part, Ran, Result
+from kvexact.fuzz.results import Found, Part, Ran, Result, Versions
 from kvexact.fuzz.run import execute
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.impl.engine.engine import CpuEngine
@@ -21,6 +21,7 @@ from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
 #: What a target says of itself, in the hope that a report believes it.
 EVIL = "</pre></script><script>document.title='owned'</script><img src=x onerror=alert(1)>\"'"
 
+VERSIONS = Versions("0.1.0", "3.11.7", "2.4.6", "2.13.0", "NVIDIA H200", "580.1")
 GEOMETRY = Geometry((Group(1, 1, (LayerSet(1, 1, 4, 4, "int8_per_token_head"),)),), 2, Host(16))
 OPS: tuple[Op, ...] = (
     Allocate(0, 0, (0,)),
@@ -66,7 +67,7 @@ def make_run(directory: Path, shard: str = "") -> Result:
     """Write a run with a mismatch that is sure and an exception that is flaky."""
     directory.mkdir(exist_ok=True)
     result = Result(
-        (Ran("cpu", 7, results.versions("NVIDIA H200", "580.1"), commit="abc123", shard=shard),),
+        (Ran("cpu", 7, VERSIONS, commit="abc123", shard=shard),),
         (counted("one_group"), counted("refusals")),
         (
             found_on(copy_without_scales, directory, 40, 3),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from example_run import make_run
 
-from kvexact.fuzz import results
+from kvexact.fuzz import about, results
 from kvexact.fuzz.results import Accepted, Ran, Result, ResultError
 
 
@@ -95,3 +95,23 @@ def test_what_is_no_json_is_refused(tmp_path: Path, text: str) -> None:
         results.load(path)
     with pytest.raises(ResultError, match="name a summary"):
         results.load(tmp_path / "missing")
+
+
+def program(folder: Path, name: str, answer: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\nprintf '{answer}'\n")
+    path.chmod(0o755)
+
+
+def test_what_a_run_ran_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert about.gpu_and_driver() == ("", "")
+    assert about.commit() == ""
+    program(tmp_path, "nvidia-smi", "NVIDIA H200, 580.1\\nNVIDIA H200, 580.1\\nNVIDIA L4, 580.1\\n")
+    program(tmp_path, "git", "abc123-dirty\\n")
+    assert about.gpu_and_driver() == ("2 x NVIDIA H200, NVIDIA L4", "580.1")
+    assert about.commit() == "abc123-dirty"
+    found = results.versions()
+    assert (found.gpu, found.driver) == ("2 x NVIDIA H200, NVIDIA L4", "580.1")
+    program(tmp_path, "nvidia-smi", "No devices were found\\n")
+    assert about.gpu_and_driver() == ("", "")
