@@ -1,14 +1,19 @@
 """What a report shows as tables, worked out from counts: rows of text, each with what it means."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from kvexact.fuzz import coverage
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.features import FEATURES
 from kvexact.fuzz.results import Part
+from kvexact.impl.target import Target
 from kvexact.refmodel.ops import OP_REASONS, OPS
 from kvexact.refmodel.spec import GEOMETRY_REASONS
+
+#: An op kind and another one, or a reason.
+Pair = tuple[str, str]
 
 #: Shades of a matrix, from the palest.
 SHADES = 5
@@ -21,11 +26,13 @@ class Cell(NamedTuple):
         text: short, e.g. "1.2k"; empty where it was never met.
         shade: 1 … `SHADES`; 0: never met.
         title: the whole of it.
+        able: False: it cannot be met.
     """
 
     text: str
     shade: int
     title: str
+    able: bool
 
 
 class Matrix(NamedTuple):
@@ -36,7 +43,8 @@ class Matrix(NamedTuple):
 
     @property
     def cells(self) -> list[Cell]:
-        return [cell for _, row in self.rows for cell in row]
+        """Those that can be met."""
+        return [cell for _, row in self.rows for cell in row if cell.able]
 
     @property
     def met(self) -> int:
@@ -56,37 +64,31 @@ class Chip(NamedTuple):
 
 
 def matrix(
-    counts: Counter[tuple[str, str]],
+    counts: Counter[Pair],
     rows: Sequence[str],
     columns: Sequence[str],
+    able: Container[Pair],
     words: str = "{0}, {1}",
 ) -> Matrix:
     """Numbers of (row, column); the shade grows with the logarithm.
 
     Args:
+        able: what can be met.
         words: how a cell is named.
     """
     most = max(counts.values(), default=0)
+
+    def cell(pair: Pair) -> Cell:
+        times, name = counts[pair], words.format(*pair)
+        if not times:
+            return Cell("", 0, name, pair in able)
+        shade = 1 + (times.bit_length() * SHADES - 1) // (most.bit_length() + 1)
+        return Cell(short(times), min(shade, SHADES), f"{name}: {times:,}", able=True)
+
     return Matrix(
         tuple(columns),
-        tuple(
-            (
-                row,
-                tuple(
-                    _cell(counts[row, column], most, words.format(row, column))
-                    for column in columns
-                ),
-            )
-            for row in rows
-        ),
+        tuple((row, tuple(cell((row, column)) for column in columns)) for row in rows),
     )
-
-
-def _cell(number: int, most: int, name: str) -> Cell:
-    if not number:
-        return Cell("", 0, name)
-    shade = 1 + (number.bit_length() * SHADES - 1) // (most.bit_length() + 1)
-    return Cell(short(number), min(shade, SHADES), f"{name}: {number:,}")
 
 
 def short(number: int) -> str:
@@ -101,13 +103,15 @@ def short(number: int) -> str:
 def op_pairs(counts: Counts) -> Matrix:
     """How often each kind of op acted after each other kind, of kinds that acted at all."""
     acted = [kind for kind in OPS if any(kind in pair for pair in counts.pairs)]
-    return matrix(counts.pairs, [*(["open"] if acted else []), *acted], acted, "{0} then {1}")
+    return matrix(counts.pairs, acted, acted, coverage.pairs(Target), "{0} then {1}")
 
 
 def op_refusals(counts: Counts) -> Matrix:
     """Refused ops by kind and reason, of kinds that were refused at all."""
     kinds = [kind for kind in OPS if any(of == kind for of, _ in counts.reasons)]
-    return matrix(counts.reasons, kinds, OP_REASONS, "{0} refused for {1}")
+    return matrix(
+        counts.reasons, kinds, OP_REASONS, coverage.refusals(Target), "{0} refused for {1}"
+    )
 
 
 def geometry_refusals(counts: Counts) -> list[Chip]:

@@ -228,7 +228,7 @@ def record(finding: Finding, saved: Saved, count: int, failed_runs: int | None) 
         finding.executions,
         failed_runs,
         failure.lines,
-        _command(trace.target, saved.trace.name),
+        _beside(saved.command, saved.trace.name),
         wrong,
         failure.facts,
         saved.trace.name,
@@ -237,10 +237,10 @@ def record(finding: Finding, saved: Saved, count: int, failed_runs: int | None) 
     )
 
 
-def _command(target: str, trace: str) -> str:
-    """What shows a finding again, in the folder of its files."""
-    named = ["--target", target] if ":" in target else []
-    return shlex.join(["kvexact", "replay", trace, *named])
+def _beside(command: str, trace: str) -> str:
+    """A command that shows a finding again, to be run in the folder of its files."""
+    program, replay, _, *options = shlex.split(command)
+    return shlex.join([program, replay, trace, *options])
 
 
 def merge(results: Iterable[Result]) -> Result:
