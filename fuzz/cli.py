@@ -19,6 +19,7 @@ _COMMANDS = {
         "kvexact.fuzz.cli_fuzz:fuzz_command",
         "Look for disagreements between a target and the model.",
     ),
+    "soak": ("kvexact.fuzz.cli_soak:soak_command", "Fuzz for hours, isolated, and leave a report."),
     "replay": (
         "kvexact.fuzz.cli_trace:replay_command",
         "Run saved traces again and say what became of them.",

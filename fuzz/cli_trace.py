@@ -121,7 +121,7 @@ def reduce_command(
         write_atomically(output, dump(finding.trace))
     except OSError as error:
         raise BadInput(f"{output}: {error.strerror}; name another file with -o") from error
-    lines = block(finding, command_line(output, target))
+    lines = block(finding, command_line(output, target, limits))
     console.say("\n".join(lines))
     return 1
 
