@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import click
 
 from kvexact.fuzz import coverage
+from kvexact.fuzz.about import commit
 from kvexact.fuzz.artefacts import save, write_atomically
 from kvexact.fuzz.cli import BadInput
 from kvexact.fuzz.cli_limits import Duration, limit_options
@@ -211,7 +211,7 @@ def _result(target: NamedTarget, state: State, tally: Tally, ended: str) -> Resu
         state.plan.seed,
         versions(),
         "soak",
-        _commit(),
+        commit(),
         state.plan.shard,
         datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         tally.seconds,
@@ -225,14 +225,3 @@ def _result(target: NamedTarget, state: State, tally: Tally, ended: str) -> Resu
         tuple(found),
         tuple(complaints(merged, [target], [target.name] if found else [])),
     )
-
-
-def _commit() -> str:
-    """The commit of the checkout in the current directory; empty where there is none."""
-    try:
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-        )
-    except OSError:
-        return ""
-    return done.stdout.strip()
