@@ -11,6 +11,7 @@ from kvexact.fuzz.artefacts import file_name, write_atomically
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.results import FILE as SUMMARY
 from kvexact.fuzz.run import execute
+from kvexact.fuzz.soak_state import FILE as STATE
 from kvexact.fuzz.targets import find_target
 from kvexact.fuzz.trace import Trace, TraceError, dump, load
 
@@ -48,7 +49,7 @@ def read(directory: Path) -> tuple[list[Trace], list[str]]:
 
 def traces_in(directory: Path) -> list[Path]:
     """Files of a directory that ought to be traces, in the order of their names."""
-    return sorted(path for path in directory.glob("*.json") if path.name != SUMMARY)
+    return sorted(path for path in directory.glob("*.json") if path.name not in (SUMMARY, STATE))
 
 
 #: What a trace meets.

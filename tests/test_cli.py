@@ -26,7 +26,10 @@ from kvexact.fuzz.worker import Done, Reduced
 from kvexact.refmodel.ops import Allocate, CopyBlocks, Free, Handle, Op, Pair
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
 
-COMMANDS = ["targets", "fuzz", "replay", "reduce", "show", "corpus", "report", "power", "bench"]
+COMMANDS = [
+    *("targets", "fuzz", "soak", "replay", "reduce", "show", "soak-ray", "corpus", "report"),
+    *("power", "bench"),
+]
 FAULTY = "kvexact.impl.faults:copy_without_scales"
 BUGGY = "kvexact.impl.adapters.example:ExampleCacheWithBug"
 GEOMETRY = Geometry((Group(1, 1, (LayerSet(1, 1, 4, 4, "int8_per_token_head"),)),), 2, Host(16))

@@ -79,7 +79,8 @@ def test_merge_copies_what_is_new_and_keeps_notes(some: Path, tmp_path: Path) ->
     for number, path in enumerate(TRACES[3:6]):
         (tmp_path / "run").mkdir(exist_ok=True)
         (tmp_path / "run" / f"{number}.json").write_bytes(dump(replace(load(path), note="")))
-    (tmp_path / "run" / "summary.json").write_text("{}")
+    for name in ("summary.json", "state.json"):  # of a run, not traces
+        (tmp_path / "run" / name).write_text("{}")
     ended = kvexact("corpus", "merge", tmp_path / "run", "--corpus", some)
     assert ended.exit_code == 0
     assert ended.output.endswith("2 new, 1 known\n")
