@@ -153,6 +153,8 @@ def _state(target: NamedTarget, seed: int | None, shard: str, out: Path) -> Stat
     try:
         out.mkdir(parents=True, exist_ok=True)
         state = resume(out, target.name, names, shard, seed)
+        for partial in out.glob(".*.part"):  # of a process that died while it wrote
+            partial.unlink()
         state.save()
     except StateError as error:
         raise BadInput(str(error)) from error

@@ -25,6 +25,9 @@ _REFUSALS: Mapping[str, tuple[str, ...]] = {
     "evict": ("range", "duplicate", "host"),
 }
 
+#: Names that a line shows.
+_SHOWN = 8
+
 Name = tuple[str, str]
 
 
@@ -58,9 +61,11 @@ def lines(counts: Counts, target: type[Target] | Target) -> Iterator[str]:
         ("refusals", refusals(target), counts.reasons),
     ):
         never = [" ".join(name) for name in wanted if not met[name]]
-        yield f"  {what} met: {len(wanted) - len(never)} of {len(wanted)}" + (
-            f"; never: {', '.join(never)}" if never else ""
-        )
+        line = f"  {what} met: {len(wanted) - len(never)} of {len(wanted)}"
+        if never:
+            more = f", … {len(never)} in all" if len(never) > _SHOWN else ""
+            line += f"; never: {', '.join(never[:_SHOWN])}{more}"
+        yield line
     for kind, (why, _) in _AFTER.items():
         if kind in target.op_kinds:
             yield f"  op pairs that cannot be: {kind} and most others, as {why}"

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.target import DeviceLost, Facts, OutOfBounds, Rows
-from kvexact.refmodel.ops import Op, Zero
+from kvexact.refmodel.ops import CopyBlocks, Evict, Op, Read, Reset, Zero
 from kvexact.refmodel.spec import Geometry
 
 
@@ -101,3 +101,22 @@ class BadClose(CpuEngine):
         super().close()
         if was_open:
             raise OSError("cannot close")
+
+
+class Moody(CpuEngine):
+    """Ops of many kinds fail, each in a way of its own."""
+
+    families = ("one_group",)
+    raises: ClassVar[dict[type[Op], type[Exception]]] = {
+        CopyBlocks: ValueError,
+        Read: KeyError,
+        Evict: OutOfBounds,
+        Reset: OSError,
+    }
+
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        if type(op) is Zero:
+            os._exit(3)
+        if type(op) in self.raises:
+            raise self.raises[type(op)]("no reason")
+        return super().apply(op, rows)
