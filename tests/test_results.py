@@ -56,6 +56,16 @@ def test_a_run_is_sound_without_anything_new(tmp_path: Path) -> None:
     assert not Result(ended).sound
 
 
+def test_shards_that_are_not_all_of_one_run_are_said(tmp_path: Path) -> None:
+    one, two = make_run(tmp_path, "0/3"), make_run(tmp_path, "2/3")
+    assert results.merge([one, two]).complaints == ("cpu: 2 of 3 shards of seed 7 are here",)
+    third = make_run(tmp_path, "1/3")
+    assert results.merge([one, two, third]).complaints == ()
+    other = replace(third, runs=(replace(third.runs[0], commit="def456"),))
+    (line,) = results.merge([one, two, other]).complaints
+    assert line == "cpu: shards of seed 7 ran commits abc123 and def456"
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
