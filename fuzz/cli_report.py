@@ -11,7 +11,8 @@ from kvexact.fuzz.cli import BadInput
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.report import gather, write
 from kvexact.fuzz.report_faults import load_faults
-from kvexact.fuzz.results import Result, ResultError
+from kvexact.fuzz.results import Result
+from kvexact.fuzz.summary_file import ResultError
 
 baseline_option = click.option(
     "--baseline",

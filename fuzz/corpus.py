@@ -9,9 +9,9 @@ from pathlib import Path
 
 from kvexact.fuzz.artefacts import file_name, write_atomically
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.results import FILE as SUMMARY
 from kvexact.fuzz.run import execute
 from kvexact.fuzz.soak_state import FILE as STATE
+from kvexact.fuzz.summary_file import FILE as SUMMARY
 from kvexact.fuzz.targets import find_target
 from kvexact.fuzz.trace import Trace, TraceError, dump, load
 

@@ -8,7 +8,9 @@ from kvexact.fuzz.artefacts import write_atomically
 from kvexact.fuzz.report_faults import FaultRow
 from kvexact.fuzz.report_junit import junit
 from kvexact.fuzz.report_page import page
-from kvexact.fuzz.results import Found, Result, load, merge, save
+from kvexact.fuzz.results import Found, Result
+from kvexact.fuzz.results_merge import merge
+from kvexact.fuzz.summary_file import load, save
 
 PAGE, JUNIT = "report.html", "junit.xml"
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from kvexact.fuzz.reading import UnreadableError, read_plain
-from kvexact.fuzz.results import ResultError
+from kvexact.fuzz.summary_file import ResultError
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 

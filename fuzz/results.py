@@ -1,43 +1,31 @@
-"""The result of a run, as ``summary.json`` holds it: what ran, what it did, what it found.
+"""The result of a run, or of several: what ran, what it did, what it found.
 
-Results of several runs (shards, targets, machines) merge into one of the same form. Files of a
-finding lie beside ``summary.json`` and are named, not held.
+Files of a finding lie in the directory of the result; they are named, not held.
 """
 
 import platform
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from kvexact.fuzz.about import gpu_and_driver
-from kvexact.fuzz.artefacts import Saved, write_atomically
+from kvexact.fuzz.artefacts import Saved
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Signature
-from kvexact.fuzz.features import FEATURES
 from kvexact.fuzz.finding import Finding
-from kvexact.fuzz.reading import UnreadableError, read_plain
 from kvexact.fuzz.replay import RUNS
 from kvexact.fuzz.summary import Merged
-from kvexact.fuzz.summary import merge as merge_counts
 
-#: Version of the format; a file of another one is refused, and kept.
-VERSION = 1
-FILE = "summary.json"
 #: Wrong bytes that a result keeps of one finding; its picture has them all.
 _WRONG_MOST = 64
 
-_Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+#: Not negative, and no larger than anything that is counted.
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 _Name = Annotated[str, msgspec.Meta(pattern=r"^([^/\\\0.][^/\\\0]*)?$", max_length=255)]
-
-
-class ResultError(ValueError):
-    """A file that is no result: one line that names the value, the rule and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +52,7 @@ class Ran:
     """
 
     target: str
-    seed: _Number
+    seed: Number
     versions: Versions
     chooser: str = "prng"
     commit: str = ""
@@ -84,8 +72,8 @@ class WrongAt:
     """
 
     area: str
-    count: _Number
-    at: tuple[_Number, ...]
+    count: Number
+    at: tuple[Number, ...]
     want: str
     got: str
 
@@ -119,11 +107,11 @@ class Found:
     target: str
     signature: Signature
     family: str
-    count: _Number
-    ops: _Number
-    original_ops: _Number
-    executions: _Number = 0
-    failed_runs: _Number | None = None
+    count: Number
+    ops: Number
+    original_ops: Number
+    executions: Number = 0
+    failed_runs: Number | None = None
     lines: tuple[str, ...] = ()
     command: str = ""
     wrong: WrongAt | None = None
@@ -241,131 +229,3 @@ def _beside(command: str, trace: str) -> str:
     """A command that shows a finding again, to be run in the folder of its files."""
     program, replay, _, *options = shlex.split(command)
     return shlex.join([program, replay, trace, *options])
-
-
-def merge(results: Iterable[Result]) -> Result:
-    """One result of several: counts added up, of each failure the one with the fewest ops."""
-    results = list(results)
-    runs = tuple(run for one in results for run in one.runs)
-    complaints = [line for one in results for line in one.complaints]
-    if len(results) > 1:  # one shard alone may be looked at, too
-        complaints += _not_one(runs)
-    counts = merge_counts(
-        (part.target, part.family, part.counts) for one in results for part in one.parts
-    )
-    same: dict[tuple[str, ...], list[Found]] = {}
-    for item in (item for one in results for item in one.findings):
-        same.setdefault((item.target, *item.signature), []).append(item)
-    return Result(
-        runs,
-        tuple(Part(*key, counts[key]) for key in sorted(counts)),
-        tuple(_shortest(same[key]) for key in sorted(same)),
-        tuple(dict.fromkeys(complaints)),
-        tuple(dict.fromkeys(line for one in results for line in one.notes)),
-    )
-
-
-def _not_one(runs: Sequence[Ran]) -> Iterator[str]:
-    """Why shards are not all of one run."""
-    shards: dict[tuple[str, int, str], list[Ran]] = {}
-    for run in runs:
-        number, _, of = run.shard.partition("/")
-        if number.isdecimal() and of.isdecimal():
-            shards.setdefault((run.target, run.seed, of), []).append(run)
-    for (target, seed, of), members in shards.items():
-        there = {run.shard for run in members}
-        if len(there) < int(of):
-            yield f"{target}: {len(there)} of {of} shards of seed {seed} are here"
-        commits = list(dict.fromkeys(run.commit for run in members))
-        if len(commits) > 1:
-            yield f"{target}: shards of seed {seed} ran commits {commits[0]} and {commits[1]}"
-
-
-def _shortest(same: list[Found]) -> Found:
-    best = min(same, key=lambda item: (item.executions == 0, item.ops, item.trace))
-    return replace(best, count=sum(item.count for item in same))
-
-
-def dump(result: Result) -> bytes:
-    """A result as JSON. ``totals`` is for other programs to read; `load` has no use for it."""
-    total = result.total
-    parts = [
-        {"target": part.target, "family": part.family, "counts": part.counts.to_json()}
-        for part in result.parts
-    ]
-    data = {
-        "kvexact_summary": VERSION,
-        "totals": {
-            "sound": result.sound,
-            "acted": total.acted,
-            "geometries": total.geometries.total(),
-            "failures": len(result.findings),
-            "new_failures": len(result.new),
-            "features_met": [name for name in FEATURES if total.features[name]],
-            "features_never_met": [name for name in FEATURES if not total.features[name]],
-        },
-        **{item.name: getattr(result, item.name) for item in fields(result)},
-        "parts": parts,
-    }
-    return msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n"
-
-
-def save(result: Result, directory: Path) -> Path:
-    """Write ``summary.json`` into a directory, whole or not at all."""
-    path = directory / FILE
-    write_atomically(path, dump(result))
-    return path
-
-
-def load(path: Path) -> Result:
-    """Read a result: ``summary.json``, or the directory that holds it.
-
-    Raises:
-        ResultError: it is missing, too large, of another version, or no result.
-    """
-    path = path / FILE if path.is_dir() else path
-    try:
-        return parse(read_plain(path, "summary"))
-    except UnreadableError as error:
-        raise ResultError(str(error)) from error
-    except ResultError as error:
-        raise ResultError(f"{path}: {error}") from error
-
-
-def parse(data: bytes) -> Result:
-    """A result from JSON."""
-    try:
-        raw = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ResultError(f"no JSON ({error}); name a file that kvexact wrote") from error
-    if not isinstance(raw, dict) or "kvexact_summary" not in raw:
-        raise ResultError('no "kvexact_summary" version in it; name a summary.json')
-    if raw["kvexact_summary"] != VERSION:
-        raise ResultError(
-            f"version {raw['kvexact_summary']!r:.40}; this kvexact reads version {VERSION}, "
-            f"use the one that wrote it"
-        )
-    try:
-        parts = msgspec.convert(raw.get("parts"), list[_RawPart])
-        rest = {item.name: raw.get(item.name, ()) for item in fields(Result)}
-        result: Result = msgspec.convert({**rest, "parts": ()}, Result)
-    except (msgspec.ValidationError, OverflowError) as error:
-        raise ResultError(f"{error}; mend the value, or run again") from error
-    counted = [Part(part.target, part.family, _counts(part)) for part in parts]
-    return replace(result, parts=tuple(counted))
-
-
-@dataclass(frozen=True, slots=True)
-class _RawPart:
-    target: str
-    family: str
-    counts: dict[str, _Number | dict[str, _Number] | list[tuple[str, str, _Number]]]
-
-
-def _counts(part: _RawPart) -> Counts:
-    """Counts from plain data; each is of the kind that `Counts.to_json` writes."""
-    where = f"counts of {part.family!r:.40}"
-    for name, blank in Counts().to_json().items():
-        if type(part.counts.get(name)) is not type(blank):
-            raise ResultError(f"{where}: {name} is missing or no {type(blank).__name__}; run again")
-    return Counts.from_json(part.counts)

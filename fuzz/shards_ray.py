@@ -21,7 +21,7 @@ from kvexact.fuzz.cli_report import baseline_of, baseline_option, day_of, lines,
 from kvexact.fuzz.cli_targets import named_target
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.report import gather, write
-from kvexact.fuzz.results import ResultError
+from kvexact.fuzz.summary_file import ResultError
 
 #: Exit codes of a soak that left a whole summary.
 _WHOLE = (0, 1)

@@ -3,7 +3,7 @@
 from functools import cache
 from pathlib import Path
 
-from kvexact.fuzz import results
+from kvexact.fuzz import results, summary_file
 from kvexact.fuzz.artefacts import save
 from kvexact.fuzz.campaign import numbered_example
 from kvexact.fuzz.counts import Counts
@@ -74,5 +74,5 @@ def make_run(directory: Path, shard: str = "") -> Result:
             found_on(Evil, directory, 2, 1),
         ),
     )
-    results.save(result, directory)
+    summary_file.save(result, directory)
     return result

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from click.testing import Result as Ended
 from example_run import EVIL, make_run
 
-from kvexact.fuzz import report, results
+from kvexact.fuzz import report, summary_file
 from kvexact.fuzz.cli import main
 from kvexact.fuzz.report_faults import FaultRow
 from kvexact.fuzz.report_page import page
@@ -56,7 +56,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def result(directory: Path) -> Result:
-    return results.load(directory)
+    return summary_file.load(directory)
 
 
 def kvexact(*args: object) -> Ended:
@@ -156,7 +156,7 @@ def test_the_command_merges_shards(tmp_path: Path) -> None:
     out = tmp_path / "out"
     ended = kvexact("report", tmp_path / "0", tmp_path / "1", "--out", out, "--power", power)
     assert ended.exit_code == 1, ended.output
-    merged = results.load(out)
+    merged = summary_file.load(out)
     assert [found.count for found in merged.findings] == [4, 80]
     assert all((out / name).is_file() for name in report.files_of(merged.findings[0]))
     html = (out / "report.html").read_text()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from example_run import EVIL, make_run
 
-from kvexact.fuzz import report, results
+from kvexact.fuzz import report, results, summary_file
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -142,7 +142,7 @@ def test_a_script_that_got_in_would_not_run(browser: Browser) -> None:
 
 
 def test_a_sound_run(browser: Browser, tmp_path: Path) -> None:
-    sound = results.Result(results.load(tmp_path).runs)
+    sound = results.Result(summary_file.load(tmp_path).runs)
     report.write(sound, tmp_path)
     page = browser.open(PHONE)
     picture(page, "phone-sound")

@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 from example_run import make_run
 
-from kvexact.fuzz import about, results
-from kvexact.fuzz.results import Accepted, Ran, Result, ResultError
+from kvexact.fuzz import about, results, summary_file
+from kvexact.fuzz.results import Accepted, Ran, Result
+from kvexact.fuzz.results_merge import merge
+from kvexact.fuzz.summary_file import ResultError
 
 
 def test_a_result_is_read_back_as_it_was(tmp_path: Path) -> None:
     result = make_run(tmp_path)
-    assert results.load(tmp_path) == results.load(tmp_path / "summary.json") == result
+    assert summary_file.load(tmp_path) == summary_file.load(tmp_path / "summary.json") == result
     totals = json.loads((tmp_path / "summary.json").read_bytes())["totals"]
     assert totals["acted"] == result.total.acted > 0
     assert (totals["failures"], totals["new_failures"], totals["sound"]) == (2, 2, False)
@@ -35,8 +37,8 @@ def test_shards_add_up_in_any_order(tmp_path: Path) -> None:
     one, two = make_run(tmp_path, "0/2"), make_run(tmp_path, "1/2")
     longer = tuple(replace(found, ops=9, trace="longer.json") for found in two.findings)
     two = replace(two, findings=longer, complaints=("cpu: no fact was compared",))
-    merged = results.merge([one, two])
-    assert merged.findings == results.merge([two, one]).findings
+    merged = merge([one, two])
+    assert merged.findings == merge([two, one]).findings
     assert [found.count for found in merged.findings] == [4, 80]
     assert {found.trace for found in merged.findings} == {found.trace for found in one.findings}
     assert merged.total.acted == 2 * one.total.acted
@@ -58,11 +60,11 @@ def test_a_run_is_sound_without_anything_new(tmp_path: Path) -> None:
 
 def test_shards_that_are_not_all_of_one_run_are_said(tmp_path: Path) -> None:
     one, two = make_run(tmp_path, "0/3"), make_run(tmp_path, "2/3")
-    assert results.merge([one, two]).complaints == ("cpu: 2 of 3 shards of seed 7 are here",)
+    assert merge([one, two]).complaints == ("cpu: 2 of 3 shards of seed 7 are here",)
     third = make_run(tmp_path, "1/3")
-    assert results.merge([one, two, third]).complaints == ()
+    assert merge([one, two, third]).complaints == ()
     other = replace(third, runs=(replace(third.runs[0], commit="def456"),))
-    (line,) = results.merge([one, two, other]).complaints
+    (line,) = merge([one, two, other]).complaints
     assert line == "cpu: shards of seed 7 ran commits abc123 and def456"
 
 
@@ -82,7 +84,7 @@ def test_what_is_no_result_is_refused(
     path = tmp_path / "summary.json"
     path.write_text(json.dumps({**json.loads(path.read_bytes()), **change}))
     with pytest.raises(ResultError, match=words) as error:
-        results.load(tmp_path)
+        summary_file.load(tmp_path)
     assert str(error.value).startswith(str(path))
 
 
@@ -94,7 +96,7 @@ def test_a_name_of_a_file_leads_nowhere_else(tmp_path: Path, name: str) -> None:
     raw["findings"][0]["picture"] = name
     path.write_text(json.dumps(raw))
     with pytest.raises(ResultError, match="matching regex"):
-        results.load(path)
+        summary_file.load(path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", "{}", "\xff"])
@@ -102,9 +104,9 @@ def test_what_is_no_json_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "summary.json"
     path.write_text(text, "latin-1")
     with pytest.raises(ResultError, match="name a"):
-        results.load(path)
+        summary_file.load(path)
     with pytest.raises(ResultError, match="name a summary"):
-        results.load(tmp_path / "missing")
+        summary_file.load(tmp_path / "missing")
 
 
 def program(folder: Path, name: str, answer: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kvexact.fuzz import results
+from kvexact.fuzz import summary_file
 from kvexact.fuzz.shards_ray import run_shard
 
 ARGUMENTS = ["--target", "cpu", "--seed", "7", "--max-ops", "2000"]
@@ -25,11 +25,12 @@ def kvexact(*args: object) -> "subprocess.CompletedProcess[str]":
 def test_a_local_cluster(tmp_path: Path) -> None:
     ended = kvexact("soak-ray", *ARGUMENTS, "--shards", 3, "--out", tmp_path / "all")
     assert ended.returncode == 0, ended.stderr
-    merged = results.load(tmp_path / "all")
+    merged = summary_file.load(tmp_path / "all")
     assert [run.shard for run in merged.runs] == ["0/3", "1/3", "2/3"]
     assert (tmp_path / "all" / "report.html").is_file()
     assert kvexact("soak", *ARGUMENTS, "--shard", "1/3", "--out", tmp_path / "one").returncode == 0
-    by_hand, on_cluster = results.load(tmp_path / "one"), results.load(tmp_path / "all" / "shard-1")
+    by_hand = summary_file.load(tmp_path / "one")
+    on_cluster = summary_file.load(tmp_path / "all" / "shard-1")
     assert by_hand.parts == on_cluster.parts
     assert merged.total.acted > by_hand.total.acted
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kvexact.fuzz import coverage, results
+from kvexact.fuzz import coverage, results, summary_file
 from kvexact.fuzz.cli import main
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Signature
@@ -41,7 +41,7 @@ def soak(*args: object, out: str = "out") -> Result:
 
 
 def found(out: str = "out") -> results.Result:
-    return results.load(Path(out))
+    return summary_file.load(Path(out))
 
 
 def test_the_number_of_workers_changes_nothing() -> None:
