@@ -111,11 +111,11 @@ class Moody(CpuEngine):
         CopyBlocks: ValueError,
         Read: KeyError,
         Evict: OutOfBounds,
-        Reset: OSError,
+        Zero: OSError,
     }
 
     def apply(self, op: Op, rows: Rows | None) -> Rows | None:
-        if type(op) is Zero:
+        if type(op) is Reset:
             os._exit(3)
         if type(op) in self.raises:
             raise self.raises[type(op)]("no reason")

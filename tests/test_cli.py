@@ -219,7 +219,7 @@ def test_families_that_fit_the_target_are_fuzzed_once_each() -> None:
 def test_a_bug_of_kvexact_is_no_failure_of_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its exit code is not the one of a failure."""
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("of ours")
 
     monkeypatch.setattr("kvexact.fuzz.cli_fuzz.Soak", broken)
