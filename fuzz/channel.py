@@ -9,6 +9,7 @@ import mmap
 import os
 import select
 import struct
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -29,6 +30,7 @@ SEGMENTS = ("rows", "read", "pool", "host")
 _HEAD = struct.Struct("=IB")
 _CALL = 255
 _AT_ONCE = 16 * 1024
+_KNOWN_MOST = 256
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
@@ -69,7 +71,8 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     """What came of a call.
 
     Attributes:
-        value: facts, launches, or the shapes of what a read returned.
+        value: facts or launches.
+        read: shapes of what a read returned; it lies in shared memory.
         refused: reason and text of a refusal.
         raised: the call failed.
         unavailable: the target cannot run any more.
@@ -79,6 +82,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     """
 
     value: Any = None
+    read: Shapes | None = None
     refused: tuple[str, str] | None = None
     raised: Raised | None = None
     unavailable: str | None = None
@@ -93,6 +97,7 @@ class Segment:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self._bytes: Bytes = np.empty(0, np.uint8)
+        self._known: dict[Shapes, tuple[Bytes, ...]] = {}
 
     def take(self, size: int) -> Bytes:
         """The first bytes of it."""
@@ -101,6 +106,7 @@ class Segment:
             if os.fstat(self.descriptor).st_size < room:
                 os.ftruncate(self.descriptor, room)
             self._bytes = np.frombuffer(mmap.mmap(self.descriptor, room), np.uint8)
+            self._known.clear()
         return self._bytes[:size]
 
     def put(self, arrays: tuple[Bytes, ...]) -> Shapes:
@@ -111,13 +117,19 @@ class Segment:
         return shapes
 
     def arrays(self, shapes: Shapes) -> tuple[Bytes, ...]:
-        """The arrays that lie there."""
-        sizes = [prod(shape) for shape in shapes]
-        whole, found, start = self.take(sum(sizes)), [], 0
-        for shape, size in zip(shapes, sizes, strict=True):
-            found.append(np.ndarray(shape, np.uint8, whole, start))
-            start += size
-        return tuple(found)
+        """The arrays that lie there; those of known shapes are made once, as it takes its time."""
+        if shapes not in self._known:
+            sizes = [prod(shape) for shape in shapes]
+            whole = self.take(sum(sizes))
+            starts = accumulate(sizes, initial=0)
+            made = [
+                np.ndarray(shape, np.uint8, whole, start)
+                for shape, start in zip(shapes, starts, strict=False)
+            ]
+            if len(self._known) >= _KNOWN_MOST:
+                self._known.clear()
+            self._known[shapes] = tuple(made)
+        return self._known[shapes]
 
 
 class Channel:

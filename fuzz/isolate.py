@@ -245,9 +245,9 @@ class Isolated(Target):
         answer = self._answer()
         if answer.refused:
             raise Refused(*answer.refused)
-        if answer.value is None:
+        if answer.read is None:
             return None
-        return channel.segments["read"].arrays(answer.value)
+        return channel.segments["read"].arrays(answer.read)
 
     def view(self, area: Area) -> Bytes:
         """See `Target`; as it was after the last op."""

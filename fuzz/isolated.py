@@ -109,7 +109,7 @@ class _Server:
             return self._seen(refused=(refusal.reason, refusal.text))
         if read is None:
             return self._seen()
-        return self._seen(self._told_rows(read))
+        return self._seen(read=self._told_rows(read))
 
     def _told_rows(self, read: object) -> Shapes | None:
         """Where rows lie in shared memory; None where they are none."""
@@ -127,7 +127,12 @@ class _Server:
         return Answer({str(name): int(n) for name, n in value.items()} if value else None)
 
     def _seen(
-        self, value: object = None, *, refused: tuple[str, str] | None = None, kept: bool = False
+        self,
+        value: object = None,
+        *,
+        read: Shapes | None = None,
+        refused: tuple[str, str] | None = None,
+        kept: bool = False,
     ) -> Answer:
         """An answer, and the bytes of all areas as they are now."""
         sizes: dict[Area, int] = {}
@@ -142,9 +147,9 @@ class _Server:
                 place[...] = view
             except BaseException as error:  # noqa: BLE001 - as above
                 unseen[area] = _told(error)
-        if value is None and not (refused or kept or sizes or unseen):
+        if value is None and not (read or refused or kept or sizes or unseen):
             return DONE
-        return Answer(value, refused, sizes=sizes, unseen=unseen, kept=kept)
+        return Answer(value, read, refused, sizes=sizes, unseen=unseen, kept=kept)
 
 
 def _told(error: BaseException) -> Raised:
