@@ -12,6 +12,7 @@ import numpy as np
 
 from kvexact.fuzz.failure import Failure
 from kvexact.fuzz.finding import Finding
+from kvexact.fuzz.isolate import Limits
 from kvexact.fuzz.reproduce import render
 from kvexact.fuzz.show import WrongBytes, draw_svg
 from kvexact.fuzz.targets import NamedTarget
@@ -69,12 +70,17 @@ def make_run_directory(root: Path, seed: int) -> RunDirectory:
 
 
 def save(
-    finding: Finding, target: NamedTarget, directory: Path, failed_runs: int | None = None
+    finding: Finding,
+    target: NamedTarget,
+    directory: Path,
+    failed_runs: int | None = None,
+    limits: Limits | None = None,
 ) -> Saved:
     """Write a finding's files. Saving it again writes the same files.
 
     Args:
         failed_runs: how many of three runs of its trace failed; None: not tried.
+        limits: that the target had.
     """
     name = file_name(finding.trace)
     trace = directory / f"{name}.json"
@@ -93,7 +99,7 @@ def save(
     else:
         assert picture is not None
         write_atomically(picture, drawn.encode())
-    return Saved(trace, reproducer, picture, command_line(trace, target))
+    return Saved(trace, reproducer, picture, command_line(trace, target, limits))
 
 
 def file_name(trace: Trace) -> str:
@@ -102,11 +108,15 @@ def file_name(trace: Trace) -> str:
     return f"{words[:_SLUG_CHARS].strip('-') or 'trace'}-{trace.name}"
 
 
-def command_line(trace: Path, target: NamedTarget) -> str:
+def command_line(trace: Path, target: NamedTarget, limits: Limits | None = None) -> str:
     """The shell line that shows a saved failure again, from the current directory."""
     parts = ["kvexact", "replay", os.path.relpath(trace)]
     if not target.registered:
         parts += ["--target", target.name]
+    if limits and limits.deadline_s != Limits().deadline_s:
+        parts += ["--deadline", f"{limits.deadline_s:g}"]
+    if limits and limits.memory_bytes:
+        parts += ["--memory-limit", f"{limits.memory_bytes}"]
     return shlex.join(parts)
 
 
@@ -127,7 +137,10 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Write a file that is either whole or not there."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        partial.write_bytes(data)
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # or it may be there and empty, after the machine stopped
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

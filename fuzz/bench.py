@@ -22,10 +22,14 @@ from kvexact.fuzz.bench_rounds import (
     Round,
     empty_round,
     format_round,
+    isolated_round,
     machine_round,
     prng_round,
 )
+from kvexact.fuzz.isolate import Isolation
 from kvexact.fuzz.run import Run, same_bytes
+from kvexact.fuzz.targets import NamedTarget
+from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.target import Bytes
 
 #: Most that a ratio may be.
@@ -34,6 +38,7 @@ BUDGETS = {
     "prng_op_over_empty_step": 0.7,
     "values_machine_step_over_raw": 1.5,
     "values_prng_op_over_raw": 2.5,
+    "isolation_added_over_empty_step": 0.4,
 }
 
 _ROUNDS = 7
@@ -50,6 +55,7 @@ class Samples:
     values_machine: list[Round] = field(default_factory=list)
     values_prng: list[dict[str, Round]] = field(default_factory=list)
     formats: list[dict[str, Round]] = field(default_factory=list)
+    isolated: list[dict[str, Round]] = field(default_factory=list)
     parts: list[dict[str, float]] = field(default_factory=list)
     values_parts: list[dict[str, float]] = field(default_factory=list)
     journal_us: list[float] = field(default_factory=list)
@@ -69,6 +75,7 @@ class Result:
             one of those that write raw bytes.
         values_prng_op_over_raw: the same of an op of the PRNG.
         setup_over_empty_step: a geometry, drawn, opened and closed, over the same step.
+        isolation_added_over_empty_step: what isolating the target adds to an op of the PRNG.
         journal_added_over_empty_step: noting an op in the journal over the same step.
         compare_over_memcmp: speed of the comparison of long arrays over that of a plain one.
         parts_us: parts of a PRNG op, in microseconds; what is left is bookkeeping.
@@ -81,6 +88,7 @@ class Result:
     prng_op_over_empty_step: float
     values_machine_step_over_raw: float
     values_prng_op_over_raw: float
+    isolation_added_over_empty_step: float
     setup_over_empty_step: float
     journal_added_over_empty_step: float
     compare_over_memcmp: float
@@ -110,13 +118,19 @@ def sample(rounds: Iterable[int]) -> Samples:
     """Measure in turns."""
     samples = Samples()
     one, other = long_arrays()
+    engine = NamedTarget("cpu", CpuEngine)
+    isolation = Isolation(engine)
     for number in rounds:
         samples.empty.append(empty_round(number))
         samples.machine.append(machine_round(number, RAW_FAMILIES))
         samples.values_machine.append(machine_round(number, VALUE_FAMILIES))
-        samples.prng.append({family.name: prng_round(number, family) for family in RAW_FAMILIES})
+        raw = {family.name: prng_round(number, family, engine.make()) for family in RAW_FAMILIES}
+        samples.prng.append(raw)
+        samples.isolated.append(
+            {family.name: isolated_round(number, family, isolation) for family in RAW_FAMILIES}
+        )
         samples.values_prng.append(
-            {family.name: prng_round(number, family) for family in VALUE_FAMILIES}
+            {family.name: prng_round(number, family, engine.make()) for family in VALUE_FAMILIES}
         )
         samples.formats.append({name: format_round(number, name) for name in FORMATS})
         samples.parts.append(parts_us(_runs(samples.prng[-1])))
@@ -125,6 +139,7 @@ def sample(rounds: Iterable[int]) -> Samples:
         for _ in range(_COMPARISONS):
             samples.compare.append(gb_per_s(same_bytes, one, other))
             samples.memcmp.append(gb_per_s(_memcmp, one, other))
+    isolation.close()
     return samples
 
 
@@ -145,6 +160,8 @@ def result(samples: Samples) -> Result:
         prng_op_over_empty_step=op / empty,
         values_machine_step_over_raw=values_machine / machine,
         values_prng_op_over_raw=values_op / op,
+        isolation_added_over_empty_step=median(map(_added_us, samples.isolated, samples.prng))
+        / empty,
         setup_over_empty_step=setup / empty,
         journal_added_over_empty_step=median(samples.journal_us) / empty,
         compare_over_memcmp=compare / memcmp,
@@ -181,6 +198,10 @@ def _speeds(rounds: list[dict[str, Round]]) -> dict[str, float]:
 def _op_us(of_family: dict[str, Round]) -> float:
     steps = sum(done.steps for done in of_family.values())
     return sum(done.steps_s for done in of_family.values()) / steps * 1e6
+
+
+def _added_us(isolated: dict[str, Round], plain: dict[str, Round]) -> float:
+    return _op_us(isolated) - _op_us(plain)
 
 
 def _ops_per_s(done: Round) -> float:

@@ -1,6 +1,7 @@
 """Rounds of a benchmark: steps of an empty machine, of the fuzzer's machine, and of the PRNG."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import process_time
 
@@ -16,12 +17,13 @@ from kvexact.fuzz.dimensions import GroupDraft
 from kvexact.fuzz.drawing import draw_pool, draw_set
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.family import VALUE_WEIGHTS, Family
+from kvexact.fuzz.isolate import Isolation
 from kvexact.fuzz.machine import run_item
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.steps import Mix, Steps
 from kvexact.impl.engine.engine import CpuEngine
-from kvexact.impl.target import Facts, Rows
+from kvexact.impl.target import Facts, Rows, Target
 from kvexact.refmodel.formats import takes_values
 from kvexact.refmodel.ops import Op
 from kvexact.refmodel.spec import PAGE_FORMATS, Geometry
@@ -151,13 +153,27 @@ def machine_round(number: int, families: Sequence[Family]) -> Round:
     return Round(steps, total_s - target.setup_s, target.geometries, target.setup_s)
 
 
-def prng_round(number: int, family: Family) -> Round:
+def prng_round(
+    number: int, family: Family, target: Target, clock: Callable[[], float] = process_time
+) -> Round:
     """The same examples of one family, with the PRNG."""
-    target = CpuEngine()
     done = Round()
     for example in range(_EXAMPLES):
-        _prng_example(done, target, family, Prng(derive(number, family.name, example)))
+        _prng_example(done, target, family, Prng(derive(number, family.name, example)), clock)
     return done
+
+
+def isolated_round(number: int, family: Family, isolation: Isolation) -> Round:
+    """The same examples once more, on an isolated target.
+
+    Measured is what both processes work, on one core, as the workers of a soak do.
+    """
+    target, cores = isolation.make(), os.sched_getaffinity(0)
+    try:
+        isolation.share_core(number)
+        return prng_round(number, family, target, lambda: process_time() + isolation.cpu_seconds())
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def format_round(number: int, page_format: str) -> Round:
@@ -172,27 +188,30 @@ def format_round(number: int, page_format: str) -> Round:
     family = Family(page_format, draw, page_format, weights=VALUE_WEIGHTS)
     example = 0
     while done.geometries < _OF_FORMAT or not done.steps:
-        _prng_example(done, target, family, Prng(derive(number, page_format, example)))
+        chooser = Prng(derive(number, page_format, example))
+        _prng_example(done, target, family, chooser, process_time)
         example += 1
     return done
 
 
-def _prng_example(done: Round, target: CpuEngine, family: Family, chooser: Chooser) -> None:
-    start = process_time()
+def _prng_example(
+    done: Round, target: Target, family: Family, chooser: Chooser, clock: Callable[[], float]
+) -> None:
+    start = clock()
     run = Run(target, family.draw(chooser))
     done.geometries += 1
     if run.open():
         draw = Steps(run.model, run.names, Mix.draw(chooser, family, target)).draw
         done.runs.append(run)
-        done.setup_s += process_time() - start
-        start = process_time()
+        done.setup_s += clock() - start
+        start = clock()
         for op_id in range(STEPS):
             drawn = process_time()
             op = draw(chooser, op_id)
             done.draw_s += process_time() - drawn
             run.step(op)
         done.steps += STEPS
-        done.steps_s += process_time() - start
-        start = process_time()
+        done.steps_s += clock() - start
+        start = clock()
     target.close()
-    done.setup_s += process_time() - start
+    done.setup_s += clock() - start

@@ -45,6 +45,7 @@ def run_example(
     if journal:
         journal.family = family.name
     run = Run(target, family.draw_fitting(chooser, target.fits), counts, journal=journal)
+    found: Wrong | None = None
     try:
         if family.plans_only:
             run.plan_only()
@@ -53,10 +54,10 @@ def run_example(
             for op_id in range(steps):
                 run.step(draw(chooser, op_id))
     except Wrong as wrong:
-        return Example(family, run, wrong)
+        found = wrong
     finally:
-        target.close()
-    return Example(family, run, None)
+        at_close = run.close()
+    return Example(family, run, found or at_close)
 
 
 def place(number: int, families: Sequence[T]) -> tuple[T, int]:

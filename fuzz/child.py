@@ -9,6 +9,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
+from kvexact.fuzz.isolated import die_with_parent
 from kvexact.impl.target import Unavailable
 
 _END_S = 5.0
@@ -16,9 +17,9 @@ _END_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """The process ended on its own: "SIGSEGV", or "exit status 3"."""
+    """The process ended on its own, with this status; None: it does not even end."""
 
-    how: str
+    status: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Child:
             item = self.connection.recv()
         except (EOFError, OSError):
             self._process.join(_END_S)
-            return Died(_how(self._process.exitcode))
+            return Died(self._process.exitcode)
         if not isinstance(item, _Said):
             return item
         if item.unavailable:
@@ -82,7 +83,9 @@ class Child:
 
 
 def _run(connection: Connection, work: Callable[..., Iterator[Any]], args: tuple[Any, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and decides
+    die_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the parent hears it too, and decides
     try:
         said = _Said()
         try:
@@ -97,9 +100,3 @@ def _run(connection: Connection, work: Callable[..., Iterator[Any]], args: tuple
         connection.send(said)
     except BrokenPipeError:
         sys.exit(0)  # nobody listens any more
-
-
-def _how(status: int | None) -> str:
-    if status is None:
-        return "a process that does not end"
-    return signal.Signals(-status).name if status < 0 else f"exit status {status}"

@@ -19,6 +19,7 @@ _COMMANDS = {
         "kvexact.fuzz.cli_fuzz:fuzz_command",
         "Look for disagreements between a target and the model.",
     ),
+    "soak": ("kvexact.fuzz.cli_soak:soak_command", "Fuzz for hours, isolated, and leave a report."),
     "replay": (
         "kvexact.fuzz.cli_trace:replay_command",
         "Run saved traces again and say what became of them.",
@@ -26,6 +27,12 @@ _COMMANDS = {
     "reduce": ("kvexact.fuzz.cli_trace:reduce_command", "Make a failing trace minimal."),
     "show": ("kvexact.fuzz.cli_show:show_command", "Draw a geometry, or the failure of a trace."),
     "vectors": ("kvexact.fuzz.cli_vectors:vectors_command", "Test vectors for any language."),
+    "soak-ray": (
+        "kvexact.fuzz.shards_ray:soak_ray_command",
+        "Soak in shards on a Ray cluster.",
+    ),
+    "corpus": ("kvexact.fuzz.cli_corpus:corpus_command", "Keep traces that replay as tests."),
+    "report": ("kvexact.fuzz.cli_report:report_command", "Write the report of one run or several."),
     "power": ("kvexact.fuzz.power:power", "Fuzz every planted fault and say which are found."),
     "bench": ("kvexact.fuzz.bench:bench", "Measure what model and comparison cost."),
 }

@@ -1,7 +1,6 @@
 """``kvexact fuzz``."""
 
 import os
-import re
 import secrets
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import click
 
 from kvexact.fuzz.artefacts import ROOT, RunDirectory, make_run_directory, save
 from kvexact.fuzz.cli import BadInput
+from kvexact.fuzz.cli_limits import Duration
 from kvexact.fuzz.cli_targets import able_target, in_child, target_option
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.counts import Counts
@@ -16,32 +16,14 @@ from kvexact.fuzz.finding import Finding, block
 from kvexact.fuzz.items import families_of
 from kvexact.fuzz.progress import Progress, progress_line
 from kvexact.fuzz.soak import Soak, Workers
+from kvexact.fuzz.stop import Stop
 from kvexact.fuzz.summary import complaints, summary
 from kvexact.fuzz.tally import Tally
 from kvexact.fuzz.targets import DEFAULT_TARGETS, NamedTarget
 from kvexact.fuzz.worker import Task
 
-_UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 #: The budget where none is given, and the seed where CI is set.
 _MAX_OPS, _CI_SEED = 100_000, 0
-
-
-class Duration(click.ParamType[float]):
-    """Seconds: 90, 90s, 8m or 2h."""
-
-    name = "TIME"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Seconds of a text."""
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))
-        if match is None:
-            self.fail(f"{value!r} is no time; write seconds, or 90s, 8m, 2h", param, ctx)
-        seconds = float(match[1]) * _UNITS_S[match[2]]
-        if not seconds:
-            self.fail(f"{value!r} is no time to fuzz in; give more", param, ctx)
-        return seconds
 
 
 @click.command("fuzz")
@@ -116,8 +98,17 @@ def fuzz_command(
     try:
         place = os.path.relpath(directory.path)
         console.say(f"kvexact fuzz: target {target.name}, {chooser}, seed {seed}, files in {place}")
-        with in_child(target), Progress(console) as progress:
-            soak = Soak(tally, source, report, progress.show, max_ops, max_time, first)
+        with in_child(target), Progress(console) as progress, Stop() as stop:
+            soak = Soak(
+                tally,
+                source,
+                report,
+                progress.show,
+                max_ops,
+                max_time,
+                first,
+                stopped=lambda: stop.asked,
+            )
             whole = soak.run()
     finally:
         source.close()

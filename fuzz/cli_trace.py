@@ -5,11 +5,13 @@ from pathlib import Path
 import click
 
 from kvexact.fuzz.artefacts import command_line, write_atomically
-from kvexact.fuzz.child import Child, Died
 from kvexact.fuzz.cli import BadInput
+from kvexact.fuzz.cli_limits import limit_options
 from kvexact.fuzz.cli_targets import able_target, in_child, named_target, target_option
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.finding import Finding, block
+from kvexact.fuzz.isolate import Isolation, Limits
+from kvexact.fuzz.journal import recover
 from kvexact.fuzz.replay import Replay, TooLargeError, check_memory, replay
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.fuzz.trace import Trace, TraceError, dump, load
@@ -27,7 +29,7 @@ def trace_and_target(path: Path, target_name: str | None) -> tuple[Trace, NamedT
         BadInput: the file is no trace, or its target is not known here.
     """
     try:
-        trace = load(path)
+        trace = (recover(path) if path.suffix == ".journal" else None) or load(path)
         check_memory(trace)
     except TooLargeError as error:
         raise BadInput(f"{path}: {error}") from error
@@ -44,8 +46,12 @@ def trace_and_target(path: Path, target_name: str | None) -> tuple[Trace, NamedT
 @click.command("replay")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @target_option
-def replay_command(*, files: tuple[Path, ...], target_name: str | None) -> int:
+@limit_options
+def replay_command(*, files: tuple[Path, ...], target_name: str | None, limits: Limits) -> int:
     """Run saved traces again, three times each, and say what became of them.
+
+    The target runs in a process of its own, so that it may die or hang. A file may also be the
+    journal that a dead process left.
 
     \b
     FIXED         three clean runs
@@ -69,7 +75,7 @@ def replay_command(*, files: tuple[Path, ...], target_name: str | None) -> int:
             click.echo(f"kvexact: {error.format_message()}", err=True)
             codes.append(_CODES["ERROR"])
             continue
-        result = replay(trace, target)
+        result = replay(trace, target, limits)
         _print(console, path, target, result)
         codes.append(_CODES[result.verdict])
     return 1 if 1 in codes else max(codes)
@@ -93,7 +99,10 @@ def _print(console: Output, path: Path, target: NamedTarget, result: Replay) -> 
     type=click.Path(dir_okay=False, path_type=Path),
     help="Where to write the smaller trace; FILE with .reduced.json if not given.",
 )
-def reduce_command(*, file: Path, target_name: str | None, output: Path | None) -> int:
+@limit_options
+def reduce_command(
+    *, file: Path, target_name: str | None, output: Path | None, limits: Limits
+) -> int:
     """Make a failing trace minimal: fewer ops, fewer elements, lower numbers, plainer geometry.
 
     \b
@@ -102,7 +111,7 @@ def reduce_command(*, file: Path, target_name: str | None, output: Path | None) 
     """  # noqa: D301
     trace, target = trace_and_target(file, target_name)
     able_target(target.name)
-    finding = _reduce(trace, target)
+    finding = _reduce(trace, target, limits)
     console = Output()
     if finding is None:
         console.say(f"{file} does not fail on {target.name}; nothing to reduce")
@@ -112,22 +121,15 @@ def reduce_command(*, file: Path, target_name: str | None, output: Path | None) 
         write_atomically(output, dump(finding.trace))
     except OSError as error:
         raise BadInput(f"{output}: {error.strerror}; name another file with -o") from error
-    lines = block(finding, command_line(output, target))
+    lines = block(finding, command_line(output, target, limits))
     console.say("\n".join(lines))
     return 1
 
 
-def _reduce(trace: Trace, target: NamedTarget) -> Finding | None:
-    child = Child(reduce_trace, target.name, trace)
+def _reduce(trace: Trace, target: NamedTarget, limits: Limits) -> Finding | None:
+    isolation = Isolation(target, limits)
     try:
         with in_child(target):
-            item = child.receive()
+            return reduce_trace(isolation, trace)
     finally:
-        child.close()
-    if isinstance(item, Died):
-        raise BadInput(
-            f"the process died ({item.how}) on target {target.name!r}; "
-            f"a trace that kills its process cannot be reduced yet"
-        )
-    assert item is None or isinstance(item, Finding)
-    return item
+        isolation.close()

@@ -40,6 +40,9 @@ class Counts:
         unchecked: names of facts that the target did not offer.
         restoring: examples that restored bytes which had changed.
         features: what was met at least once in an example, by name.
+        pairs: ops that acted by (kind of the op that acted before it, kind); the first one of an
+            example follows "open".
+        launches: launches and copies of the target, by name.
     """
 
     geometries: Counter[str] = field(default_factory=Counter)
@@ -52,6 +55,8 @@ class Counts:
     unchecked: Counter[str] = field(default_factory=Counter)
     restoring: int = 0
     features: Counter[str] = field(default_factory=Counter)
+    pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    launches: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Counts") -> None:
         """Add another run's counts to these."""
@@ -65,6 +70,8 @@ class Counts:
         self.unchecked += other.unchecked
         self.restoring += other.restoring
         self.features += other.features
+        self.pairs += other.pairs
+        self.launches += other.launches
 
     @property
     def acted(self) -> int:
@@ -88,6 +95,8 @@ class Counts:
             "unchecked": dict(self.unchecked),
             "restoring": self.restoring,
             "features": dict(self.features),
+            "pairs": [[before, kind, n] for (before, kind), n in sorted(self.pairs.items())],
+            "launches": dict(self.launches),
         }
 
     @classmethod
@@ -104,6 +113,8 @@ class Counts:
             Counter(data["unchecked"]),
             data["restoring"],
             Counter(data["features"]),
+            Counter({(before, kind): n for before, kind, n in data["pairs"]}),
+            Counter(data["launches"]),
         )
 
 

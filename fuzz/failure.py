@@ -10,7 +10,7 @@ import numpy.typing as npt
 from kvexact.fuzz.run import Run, Wrong
 from kvexact.refmodel.content import Bytes
 from kvexact.refmodel.explain import CLAIM_BYTES, Explanation, Origin, explain
-from kvexact.refmodel.facts import FactValue, view
+from kvexact.refmodel.facts import FactValue, facts, view
 from kvexact.refmodel.locate import in_words
 from kvexact.refmodel.ops import (
     KIND_OF,
@@ -33,13 +33,16 @@ _NOBODY = {
     "host": "in a host row that holds nothing, or in its unused end",
 }
 
+#: A fact may list thousands of regions.
+_FACT_CHARS = 400
+
 
 class Signature(NamedTuple):
     """What makes two failures the same finding.
 
     Attributes:
         outcome: how it showed, e.g. "mismatch".
-        op: the op kind, or "open".
+        op: the op kind, "open" or "close".
         difference: e.g. "lost", "shifted", "fact".
         field: the field, fact, reason or exception concerned.
     """
@@ -61,6 +64,7 @@ class Failure:
         lines: the message, without the line that says how to see it again.
         wrong_at: positions of wrong bytes in ``area``, with the bytes expected and found there.
         group: the owner of the first of them, where it has one.
+        facts: (name, believed, expected) of the facts that differ and of the layer set concerned.
     """
 
     signature: Signature
@@ -70,18 +74,20 @@ class Failure:
     want: bytes = b""
     got: bytes = b""
     group: int | None = None
+    facts: tuple[tuple[str, str, str], ...] = ()
 
 
 def explain_failure(run: Run, wrong: Wrong) -> Failure:
     """Explain the disagreement at which a run ended."""
-    kind = "open" if wrong.op is None else KIND_OF[type(wrong.op)]
-    headline = f"{_op_words(wrong.op)}: {wrong.text}"
+    kind = wrong.during if wrong.op is None else KIND_OF[type(wrong.op)]
+    headline = f"{kind if wrong.op is None else _op_words(wrong.op)}: {wrong.text}"
     if wrong.outcome == "mismatch":
         return _mismatch(run, wrong, kind)
     if wrong.outcome == "fact":
         name = wrong.name.split(".", 2)[-1] if wrong.name.startswith("g") else wrong.name
         detail = (f"  believed {wrong.got}", f"  expected {wrong.want}")
-        return Failure(Signature("fact", kind, "fact", name), (headline, *detail))
+        signature = Signature("fact", kind, "fact", name)
+        return Failure(signature, (headline, *detail), facts=_believed(run))
     if wrong.outcome == "refusal":
         reasons = f"{wrong.want or 'accepted'} as {wrong.got or 'accepted'}"
         return Failure(Signature("refusal", kind, "refusal", reasons), (headline,))
@@ -110,6 +116,7 @@ def _mismatch(run: Run, wrong: Wrong, kind: str) -> Failure:
         wrong.want[wrong_at].tobytes(),
         wrong.got[wrong_at].tobytes(),
         found.owner.group if found.owner else None,
+        _believed(run, f"g{found.owner.group}.s{found.owner.layer_set}." if found.owner else None),
     )
 
 
@@ -200,7 +207,19 @@ def _rows(run: Run, wrong: Wrong, kind: str, headline: str) -> Failure:
         f"  got   {got[row, layer, head, byte : byte + 16].tobytes().hex(' ')}",
         _view_line(run, wrong.op.group, int(wrong.name), field),
     )
-    return Failure(Signature("rows", kind, "read", field), lines)
+    concerned = _believed(run, f"g{wrong.op.group}.s{wrong.name}.")
+    return Failure(Signature("rows", kind, "read", field), lines, facts=concerned)
+
+
+def _believed(run: Run, concerned: str | None = None) -> tuple[tuple[str, str, str], ...]:
+    """Facts that differ, and those whose name starts like this: believed beside expected."""
+    assert run.plan is not None
+    rows = []
+    for name, want in facts(run.plan).items():
+        got: object = run.facts.get(name, "not told")
+        if (name in run.facts and got != want) or (concerned and name.startswith(concerned)):
+            rows.append((name, f"{got!s:.{_FACT_CHARS}}", f"{want!s:.{_FACT_CHARS}}"))
+    return tuple(rows)
 
 
 def _values(run: Run, op: ReadValues, layer_set: int, want: Bytes, got: Bytes) -> Failure:

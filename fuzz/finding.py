@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kvexact.fuzz.edits import Program
 from kvexact.fuzz.failure import Failure, explain_failure
-from kvexact.fuzz.reduce import failure_of, reduce_failure
+from kvexact.fuzz.reduce import BUDGET, failure_of, reduce_failure
 from kvexact.fuzz.run import Run, Wrong
 from kvexact.fuzz.trace import Trace
 from kvexact.impl.target import Target
@@ -29,11 +29,16 @@ class Finding:
 
 
 def find(
-    make_target: Callable[[], Target], target_name: str, family: str, run: Run, wrong: Wrong
+    make_target: Callable[[], Target],
+    target_name: str,
+    family: str,
+    run: Run,
+    wrong: Wrong,
+    budget: int = BUDGET,
 ) -> Finding:
     """Explain and reduce the failure at which a run ended."""
     failure = explain_failure(run, wrong)
-    reducer = reduce_failure(make_target, run, failure)
+    reducer = reduce_failure(make_target, run, failure, budget)
     program, reduced_run = reducer.program, run
     again = failure_of(make_target(), program)
     if again is not None and again[1].signature == failure.signature:

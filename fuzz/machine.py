@@ -77,7 +77,7 @@ class FuzzMachine(RuleBasedStateMachine):
             return
         for _ in range(_OPENS_TRIED):
             run = self._new_run(chooser)
-            if _checked(run, run.open):
+            if self._checked(run, run.open):
                 mix = Mix.draw(chooser, share.family, share.target)
                 self._run, self._steps = run, Steps(run.model, run.names, mix)
                 return
@@ -89,7 +89,7 @@ class FuzzMachine(RuleBasedStateMachine):
         share, chooser = self.share, self._decode(number)
         if share.family.plans_only:
             run = self._new_run(chooser)
-            _checked(run, run.plan_only)
+            self._checked(run, run.plan_only)
             share.on_example(run)
         elif self._steps is not None:
             assert self._run is not None
@@ -98,12 +98,25 @@ class FuzzMachine(RuleBasedStateMachine):
             try:
                 self._run.step(op)
             except Wrong as wrong:
-                raise _Found(self._run, wrong) from None
+                run, self._run = self._run, None
+                raise self._found(run, wrong) from None
 
     def _new_run(self, chooser: Digits) -> Run:
         share = self.share
         geometry = share.family.draw_fitting(chooser, share.target.fits)
         return Run(share.target, geometry, share.counts, share.journal)
+
+    def _checked(self, run: Run, ask: Callable[[], bool]) -> bool:
+        try:
+            return ask()
+        except Wrong as wrong:
+            raise self._found(run, wrong) from None
+
+    def _found(self, run: Run, wrong: Wrong) -> _Found:
+        """The failure of a run, which ends here; what closing it does wrong is no news."""
+        run.close()
+        self.share.on_example(run)
+        return _Found(run, wrong)
 
     def _decode(self, number: int) -> Digits:
         self._key = ((self._key ^ number) * _ODD + 1) & _MASK
@@ -115,15 +128,10 @@ class FuzzMachine(RuleBasedStateMachine):
             self._end(self._run)
 
     def _end(self, run: Run) -> None:
-        self.share.target.close()
+        wrong = run.close()
         self.share.on_example(run)
-
-
-def _checked(run: Run, ask: Callable[[], bool]) -> bool:
-    try:
-        return ask()
-    except Wrong as wrong:
-        raise _Found(run, wrong) from None
+        if wrong is not None:
+            raise _Found(run, wrong)
 
 
 def failures(
@@ -158,8 +166,6 @@ def failures(
             yield found.failed
         else:
             return
-        finally:
-            target.close()
 
 
 def run_item(

@@ -1,6 +1,7 @@
 """What the pytest plugin says at the end: one summary, and one block for each distinct failure."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,14 @@ from kvexact.fuzz.artefacts import Saved, save
 from kvexact.fuzz.child import Died
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.finding import Finding, block
+from kvexact.fuzz.isolate import Isolation
 from kvexact.fuzz.journal import recover
 from kvexact.fuzz.replay import died
 from kvexact.fuzz.summary import Merged, complaints, merge, summary
 from kvexact.fuzz.targets import NamedTarget
+from kvexact.fuzz.trace import Trace
+from kvexact.fuzz.worker import reduce_trace
+from kvexact.impl.target import Unavailable
 
 Part = Mapping[str, Any]
 
@@ -65,15 +70,25 @@ def distinct(findings: Sequence[Part]) -> list[list[str]]:
 
 
 def recovered(directory: Path, worker: str, targets: Sequence[NamedTarget]) -> Part | None:
-    """The finding that a dead worker's journal tells of, saved as it was, not reduced."""
+    """The finding that a dead worker's journal tells of: reduced, if it shows in isolation, too."""
     trace = recover(directory / f"{worker}.journal")
     target = next((target for target in targets if trace and target.name == trace.target), None)
     if trace is None or target is None:
         return None
-    failure = died(trace, Died("with its worker")).failure
-    assert failure is not None
-    finding = Finding(failure, trace, len(trace.ops), 0)
+    finding = _again(trace, target)
+    if finding is None:
+        failure = died(trace, Died(None)).failure
+        assert failure is not None
+        finding = Finding(failure, trace, len(trace.ops), 0)
     return told(finding, save(finding, target, directory))
+
+
+def _again(trace: Trace, target: NamedTarget) -> Finding | None:
+    with closing(Isolation(target)) as isolation:
+        try:
+            return reduce_trace(isolation, trace)
+        except Unavailable:
+            return None
 
 
 def told(finding: Finding, saved: Saved) -> Part:

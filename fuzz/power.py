@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
@@ -15,11 +15,17 @@ from rich.progress import Progress
 from rich.table import Table
 
 from kvexact.fuzz.seeds import derive
-from kvexact.fuzz.trial import Trial, judge, search_hypothesis, search_prng
+from kvexact.fuzz.trial import Failed, Trial, judge, search_hypothesis, search_prng, search_soak
 from kvexact.impl.faults import FAULTS
+from kvexact.impl.target import Target
 
 #: Of ten seeds, those from which a fault must be found.
-_NEEDED_OF_TEN = {"prng": 10, "hypothesis": 9}
+_NEEDED_OF_TEN = {"prng": 10, "soak": 10, "hypothesis": 9}
+_SEARCHES: dict[str, Callable[[Callable[[], Target], int], tuple[Failed | None, int]]] = {
+    "prng": search_prng,
+    "soak": search_soak,
+    "hypothesis": search_hypothesis,
+}
 _PIPE_COLUMNS = 120
 
 
@@ -81,9 +87,7 @@ def run_trial(name: str, engine: str, number: int, seed: int) -> Trial:
     """The trial of a fault with its seed of this number."""
     fault = FAULTS[name]
     own_seed = derive(seed, "power", name, number)
-    if engine == "prng":
-        return judge(fault, *search_prng(fault.target, own_seed))
-    return judge(fault, *search_hypothesis(fault.target, own_seed))
+    return judge(fault, *_SEARCHES[engine](fault.target, own_seed))
 
 
 def run_trials(
@@ -115,7 +119,7 @@ def run_trials(
 @click.option(
     "--chooser",
     "engine",
-    type=click.Choice(["prng", "hypothesis"]),
+    type=click.Choice(list(_SEARCHES)),
     default="prng",
     show_default=True,
     help="Where choices come from.",

@@ -8,6 +8,8 @@ from rich.live import Live
 from rich.text import Text
 
 from kvexact.fuzz.console import Output
+from kvexact.fuzz.features import FEATURES
+from kvexact.fuzz.memory import resident_bytes
 from kvexact.fuzz.tally import Tally
 
 _REFRESH_S = 0.25
@@ -43,9 +45,13 @@ class Progress:
             return
         self._shown = now
         if terminal:
-            self._live.update(Text(progress_line(tally)), refresh=True)
+            self._live.update(Text(_live_line(tally)), refresh=True)
         else:
-            self._console.say(progress_line(tally))
+            self._console.say(_live_line(tally))
+
+
+def _live_line(tally: Tally) -> str:
+    return f"{progress_line(tally)}  {resident_bytes() / 1e6:,.0f} MB"
 
 
 def progress_line(tally: Tally) -> str:
@@ -53,7 +59,9 @@ def progress_line(tally: Tally) -> str:
     minutes, seconds = divmod(int(tally.seconds), 60)
     rate = tally.acted / tally.seconds if tally.seconds else 0
     failures = len(tally.failures)
+    met = sum(1 for name in FEATURES if any(one.features[name] for one in tally.counts.values()))
     return (
         f"{minutes}:{seconds:02}  {tally.acted:,} ops acted, {rate:,.0f} a second  "
-        f"{tally.geometries:,} geometries  {failures} kind{'' if failures == 1 else 's'} of failure"
+        f"{tally.geometries:,} geometries  {met} of {len(FEATURES)} features  "
+        f"{failures} kind{'' if failures == 1 else 's'} of failure"
     )

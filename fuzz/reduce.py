@@ -105,7 +105,7 @@ class Reducer:
         That is where no op of the signature's kind is left, and where the model refuses the
         geometry that ops need.
         """
-        if self.signature.op == "open":
+        if self.signature.op in ("open", "close"):
             return False
         if all(KIND_OF[type(op)] != self.signature.op for op in program.ops):
             return True
@@ -188,8 +188,11 @@ def failure_of(target: Target, program: Program) -> tuple[Run, Failure] | None:
     return None if wrong is None else (run, explain_failure(run, wrong))
 
 
-def reduce_failure(make_target: Callable[[], Target], run: Run, failure: Failure) -> Reducer:
+def reduce_failure(
+    make_target: Callable[[], Target], run: Run, failure: Failure, budget: int = BUDGET
+) -> Reducer:
     """Reduce what a run did until it failed; the reducer has the program and its executions."""
-    reducer = Reducer(make_target, failure.signature, Program(run.geometry, tuple(run.done)))
+    program = Program(run.geometry, tuple(run.done))
+    reducer = Reducer(make_target, failure.signature, program, budget)
     reducer.reduce()
     return reducer

@@ -1,19 +1,17 @@
 """Runs a saved trace again, three times, and says what became of its failure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal
 
-from kvexact.fuzz.child import Child, Died
+from kvexact.fuzz.child import Died
 from kvexact.fuzz.failure import Failure, Signature, explain_failure
-from kvexact.fuzz.journal import BYTES, Journal, recover
+from kvexact.fuzz.isolate import Isolation, Limits, as_death
 from kvexact.fuzz.run import execute
 from kvexact.fuzz.sizes import storage_bytes
-from kvexact.fuzz.targets import NamedTarget, find_target
-from kvexact.fuzz.trace import Trace, dump
-from kvexact.impl.target import Unavailable
+from kvexact.fuzz.targets import NamedTarget
+from kvexact.fuzz.trace import Trace
+from kvexact.impl.target import Target, Unavailable
 from kvexact.refmodel.ops import KIND_OF
 
 Verdict = Literal["FIXED", "FAILED", "FLAKY", "DRIFTED", "ERROR"]
@@ -64,63 +62,45 @@ class Replay:
         return f"FLAKY {self.failed} of {RUNS}" if self.verdict == "FLAKY" else self.verdict
 
 
-def replay(trace: Trace, target: NamedTarget) -> Replay:
-    """Run a trace three times in a process of its own.
+def replay(trace: Trace, target: NamedTarget, limits: Limits | None = None) -> Replay:
+    """Run a trace three times, isolated.
 
     Raises:
         TooLargeError: it needs too much memory.
     """
     check_memory(trace)
-    runs: list[Once] = []
-    with TemporaryDirectory(prefix="kvexact-") as directory:
-        journal = Path(directory, "replay.journal")
-        while len(runs) < RUNS:
-            child = Child(repeat, target.name, trace, RUNS - len(runs), journal)
-            try:
-                runs += [
-                    died(recover(journal), item) if isinstance(item, Died) else item
-                    for item in child
-                ]
-            except Unavailable as error:
-                return Replay("ERROR", notes=(f"target {target.name} cannot run: {error}",))
-            finally:
-                child.close()
+    isolation = Isolation(target, limits or Limits())
+    try:
+        runs = repeat(isolation.make, trace)
+    except Unavailable as error:
+        return Replay("ERROR", notes=(f"target {target.name} cannot run: {error}",))
+    finally:
+        isolation.close()
     return judge(trace, runs)
 
 
-def repeat(
-    target: str,
-    trace: Trace,
-    times: int,
-    path: Path | None = None,
-    *,
-    stop_when_lost: bool = True,
-) -> Iterator[Once]:
-    """Run a trace so often, each time on a new target; stops at a device that is lost.
+def repeat(make_target: Callable[[], Target], trace: Trace) -> list[Once]:
+    """Run a trace three times, each time on a new target."""
+    return [_once(make_target(), trace) for _ in range(RUNS)]
 
-    Args:
-        path: where to make a journal.
-    """
-    named = find_target(target)
-    journal = Journal(path, max(BYTES, 2 * len(dump(trace)))) if path else None
-    for _ in range(times):
-        run, wrong = execute(named.make(), trace.geometry, trace.ops, journal)
-        failure = explain_failure(run, wrong) if wrong else None
-        opened = bool(run.done) or run.counts.geometries["accepted"] > 0
-        yield Once(tuple(run.recorded), failure, opened)
-        if stop_when_lost and wrong is not None and wrong.outcome == "device_lost":
-            return
+
+def _once(target: Target, trace: Trace) -> Once:
+    run, wrong = execute(target, trace.geometry, trace.ops)
+    failure = explain_failure(run, wrong) if wrong else None
+    opened = bool(run.done) or run.counts.geometries["accepted"] > 0
+    return Once(tuple(run.recorded), failure, opened)
 
 
 def died(trace: Trace | None, end: Died) -> Once:
     """The run that a dead process's journal tells of."""
+    wrong = as_death(end.status)
     if trace is None:
-        raise Unavailable(f"its process ended before a geometry was opened ({end.how})")
+        raise Unavailable(f"its process ended before a geometry was opened ({wrong.name})")
     last = trace.ops[-1] if trace.ops else None
     kind = KIND_OF[type(last)] if last else "open"
     where = f"op {last.id} {kind}" if last else "open"
-    signature = Signature("died", kind, end.how, "")
-    failure = Failure(signature, (f"{where}: the process died ({end.how})",))
+    signature = Signature(wrong.outcome, kind, wrong.outcome, wrong.name)
+    failure = Failure(signature, (f"{where}: {wrong.text}",))
     return Once(("",) * (len(trace.ops) - 1) + ("failed",) * bool(trace.ops), failure)
 
 

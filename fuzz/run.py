@@ -1,8 +1,9 @@
 """One trace, executed: model and target side by side, everything compared after every op."""
 
 import ctypes
+import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from kvexact.impl.target import (
     OutOfBounds,
     Rows,
     Target,
+    Unavailable,
 )
 from kvexact.refmodel.cache import Cache, Effect
 from kvexact.refmodel.facts import FactValue, facts
@@ -46,10 +48,20 @@ from kvexact.refmodel.spec import Geometry, Refused
 #: A geometry that takes more memory is only planned where a trace has no ops.
 _ON_PAPER_BYTES = 64 * 1024 * 1024
 
+#: How a failure shows. The last five are of what a target runs in, and of its process.
 Outcome = Literal[
-    "mismatch", "rows", "fact", "refusal", "exception", "out_of_bounds", "device_lost"
+    "mismatch",
+    "rows",
+    "fact",
+    "refusal",
+    "exception",
+    "out_of_bounds",
+    "out_of_memory",
+    "device_lost",
+    "signal",
+    "exit",
+    "hang",
 ]
-
 
 _COPIED_BYTES = 32 * 1024
 _memcmp = ctypes.CDLL(None).memcmp
@@ -62,11 +74,12 @@ class Wrong(Exception):
 
     Attributes:
         outcome: how it showed.
-        op: the op after which it showed, blocks bound to ids; None: when the geometry was opened.
+        op: the op after which it showed, blocks bound to ids; None: there was none.
         text: one line for a person.
         want, got: what disagrees: reasons, fact values, or bytes.
         area: the area whose bytes differ.
-        name: the fact's name, or the exception's type.
+        name: the fact's name, the exception's type, the signal, or the exit status.
+        during: what ran where there was no op: "open" or "close".
     """
 
     outcome: Outcome
@@ -76,6 +89,7 @@ class Wrong(Exception):
     got: object = None
     area: str = ""
     name: str = ""
+    during: str = "open"
 
 
 @dataclass(slots=True)
@@ -101,6 +115,7 @@ class Run:
     names: Names = field(init=False)
     _claimed: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _restored: bool = False
+    _acted: str = "open"
     _areas: tuple[Area, ...] = ()
 
     def open(self) -> bool:
@@ -139,7 +154,7 @@ class Run:
             answer = ask(self.geometry)
         except Refused as refusal:
             refused = refusal
-        except Exception as error:
+        except BaseException as error:
             raise self._raised(error, None) from error
         if refused is None:
             self.facts = _as_facts(answer)
@@ -222,6 +237,9 @@ class Run:
         self._keep_names(bound)
         self._note_features(bound)
         self.counts.changed_bytes[kind] += effect.changed_bytes
+        if effect.acted:
+            self.counts.pairs[self._acted, kind] += 1
+            self._acted = kind
         if kind == "restore" and effect.changed_bytes and not self._restored:
             self._restored = True
             self.counts.restoring += 1
@@ -234,7 +252,7 @@ class Run:
             read = self.target.apply(op, rows)
         except Refused as refusal:
             reason, text = refusal.reason, f" ({refusal.text})"
-        except Exception as error:
+        except BaseException as error:
             raise self._raised(error, op) from error
         if reason != predicted:
             text = (
@@ -243,14 +261,15 @@ class Run:
             raise Wrong("refusal", op, text, predicted, reason)
         return read
 
-    def _raised(self, error: Exception, op: Op | None) -> Wrong:
-        outcome: Outcome = "exception"
-        if isinstance(error, OutOfBounds):
-            outcome = "out_of_bounds"
-        elif isinstance(error, DeviceLost):
-            outcome = "device_lost"
-        name = type(error).__name__
-        return Wrong(outcome, op, f"the target raised {name}: {error}", name=name)
+    def _raised(self, error: BaseException, op: Op | None, during: str = "open") -> Wrong:
+        """What the target raised; a device that is lost, where a probe says so."""
+        wrong = raised(error)
+        try:
+            self.target.probe()
+        except BaseException as lost:  # noqa: BLE001 - what a broken target may raise, too
+            probed = raised(lost)
+            wrong = probed if probed.outcome == "device_lost" else wrong
+        return replace(wrong, op=op, during=during)
 
     def _adopt_free_bytes(self, op: Op, kind: str) -> None:
         """Take what the target declares free, inside this op's extents, from the target."""
@@ -273,7 +292,7 @@ class Run:
         else:
             assert type(op) is Read
             want = self.model.split_rows(op, effect.rows)
-        got = read if isinstance(read, tuple) and all(map(_is_bytes, read)) else ()
+        got = read if isinstance(read, tuple) and all(map(is_bytes, read)) else ()
         if [item.shape for item in want] != [item.shape for item in got]:
             shapes = [item.shape for item in want]
             text = f"a read must return a tuple of uint8 arrays of shapes {shapes}"
@@ -300,7 +319,7 @@ class Run:
         self._same_size(area, None, view)
         try:
             self.target.load(area, want)
-        except Exception as error:
+        except BaseException as error:
             raise self._raised(error, None) from error
         if np.may_share_memory(want, self._view(area, None)):
             text = f"the {area} is the very memory that load was given; load must copy it"
@@ -314,13 +333,18 @@ class Run:
 
     def _view(self, area: Area, op: Op | None) -> Bytes:
         try:
-            view = self.target.view(area)
-        except Exception as error:
+            return view_of(self.target, area)
+        except BaseException as error:
             raise self._raised(error, op) from error
-        if not _is_bytes(view) or view.ndim != 1:
-            text = f"view({area!r}) returned {_shown(view)}; it must be a flat array of uint8"
-            raise Wrong("exception", op, text, name="view")
-        return view
+
+    def close(self) -> Wrong | None:
+        """Count launches and close the target; what it did wrong at that."""
+        try:
+            self.counts.launches.update(self.target.launches())
+            self.target.close()
+        except BaseException as error:  # noqa: BLE001 - a target's own code may raise anything
+            return self._raised(error, None, "close")
+        return None
 
     def _keep_names(self, op: Op) -> None:
         """Keep handles in step with ownership."""
@@ -342,6 +366,45 @@ class Run:
             self.counts.features.update(features_of_op(op))
 
 
+def raised(error: BaseException) -> Wrong:
+    """What a target raised, as a failure of it.
+
+    Raises:
+        Unavailable: the target says that it cannot run here.
+        KeyboardInterrupt: somebody interrupts; a target that raises this where SIGINT does not
+            has failed.
+    """
+    if isinstance(error, Unavailable):
+        raise error
+    interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if isinstance(error, KeyboardInterrupt) and interrupts:
+        raise error
+    if isinstance(error, Wrong):
+        return error
+    name = type(error).__name__
+    outcome: Outcome = "exception"
+    if isinstance(error, OutOfBounds):
+        outcome = "out_of_bounds"
+    elif isinstance(error, DeviceLost):
+        outcome = "device_lost"
+    elif isinstance(error, MemoryError) or name == "OutOfMemoryError":
+        outcome = "out_of_memory"
+    return Wrong(outcome, None, f"the target raised {name}: {error}", name=name)
+
+
+def view_of(target: Target, area: Area) -> Bytes:
+    """All bytes of an area.
+
+    Raises:
+        Wrong: it is no flat array of bytes.
+    """
+    view = target.view(area)
+    if not is_bytes(view) or view.ndim != 1:
+        text = f"view({area!r}) returned {_shown(view)}; it must be a flat array of uint8"
+        raise Wrong("exception", None, text, name="view")
+    return view
+
+
 def _as_facts(answer: object) -> Facts:
     if not isinstance(answer, Mapping):
         text = f"it returned {_shown(answer)}; facts must be a mapping"
@@ -349,7 +412,8 @@ def _as_facts(answer: object) -> Facts:
     return answer
 
 
-def _is_bytes(value: object) -> bool:
+def is_bytes(value: object) -> bool:
+    """Whether a value is an array of bytes."""
     return isinstance(value, np.ndarray) and value.dtype == np.uint8
 
 
@@ -375,6 +439,7 @@ def execute(
 ) -> tuple[Run, Wrong | None]:
     """Run a whole trace and close the target; the disagreement at which it ended, if any."""
     run = Run(target, geometry, journal=journal)
+    found: Wrong | None = None
     try:
         if not ops and storage_bytes(geometry) > _ON_PAPER_BYTES:
             run.plan_only()
@@ -382,10 +447,10 @@ def execute(
             for op in ops:
                 run.step(op)
     except Wrong as wrong:
-        return run, wrong
+        found = wrong
     finally:
-        target.close()
-    return run, None
+        at_close = run.close()
+    return run, found or at_close
 
 
 def _verdict(reason: str | None) -> str:

@@ -2,13 +2,16 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import wait
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Protocol
 
 from kvexact.fuzz.child import Child, Died
 from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.favour import Favour
 from kvexact.fuzz.finding import Finding
 from kvexact.fuzz.journal import recover
 from kvexact.fuzz.replay import died
@@ -42,11 +45,36 @@ class Workers:
 
     def __init__(self, task: Task, number: int, directory: Path) -> None:
         self._tasks = [
-            replace(task, first=first, step=number, journal=directory / f"worker-{first}.journal")
-            for first in range(number)
+            replace(
+                task,
+                first=task.first + place,
+                step=number,
+                journal=directory / f"worker-{place}.journal",
+            )
+            for place in range(number)
         ]
-        self._children = [Child(fuzz, one) for one in self._tasks]
+        self._rounds: list[Connection | None] = [None] * number
+        self._children = [self._start(place) for place in range(number)]
         self._reducing: dict[int, Done] = {}
+
+    def _start(self, place: int) -> Child:
+        """A worker, and in a soak what tells it of rounds."""
+        task = self._tasks[place]
+        if task.favour is None:
+            return Child(fuzz, task)
+        theirs, ours = Pipe(duplex=False)
+        with theirs:
+            child = Child(fuzz, task, theirs)
+        self._rounds[place] = ours
+        return child
+
+    def start_round(self, favour: Favour, until: int) -> None:
+        """Tell the workers what to favour in the examples before this number."""
+        for place, rounds in enumerate(self._rounds):
+            self._tasks[place] = replace(self._tasks[place], favour=favour, until=until)
+            assert rounds is not None
+            with suppress(OSError):  # one that died is started anew, with the task
+                rounds.send((favour, until))
 
     def poll(self) -> list[Done | Reduced]:
         """Whatever the workers sent."""
@@ -72,7 +100,7 @@ class Workers:
             return [item]
         items = self._obituary(place, item) if isinstance(item, Died) else []
         self._children[place].close()
-        self._children[place] = Child(fuzz, self._tasks[place])
+        self._children[place] = self._start(place)
         return items
 
     def _obituary(self, place: int, end: Died) -> list[Done | Reduced]:
@@ -118,6 +146,10 @@ class Soak:
             so that a run ends where nothing acts.
         max_seconds: stop early.
         first: stop at the first failure.
+        stopped: whether somebody wants the run to end.
+        counted: is told the number of the next example, each time one was counted in its turn.
+        came: is told each new failure as it comes, before it is reduced.
+        start: number of the first example.
     """
 
     tally: Tally
@@ -127,25 +159,37 @@ class Soak:
     max_ops: int | None = None
     max_seconds: float | None = None
     first: bool = False
-    _next: int = 0
+    stopped: Callable[[], bool] = bool
+    counted: Callable[[int], None] = lambda _: None
+    came: Callable[[Finding], None] = lambda _: None
+    start: int = 0
+    _next: int = field(init=False)
     _came: dict[int, Done] = field(default_factory=dict)
     _reduced: dict[int, Reduced] = field(default_factory=dict)
     _waiting: dict[int, Finding] = field(default_factory=dict)
+    _seconds: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._next = self.start
+        self._seconds = self.tally.seconds
 
     def run(self) -> bool:
         """Run it. False: it was interrupted."""
-        started = time.monotonic()
+        started = time.monotonic() - self._seconds
         whole = True
         try:
-            while not self._enough() and not self._late(started):
+            while not self._enough() and not self._late(started) and not self.stopped():
                 self._take(self.source.poll())
                 self._merge()
                 self._tell(started)
             patience = time.monotonic() + _GRACE_S
             timed = self.max_seconds is not None
-            while self._waiting and not (timed and time.monotonic() > patience):
+            while (
+                self._waiting and not (timed and time.monotonic() > patience) and not self.stopped()
+            ):
                 self._take(self.source.poll())
                 self._tell(started)
+            whole = not self.stopped()
         except KeyboardInterrupt:
             whole = False
         except Unavailable as error:
@@ -178,12 +222,15 @@ class Soak:
                 self._reduced[item.number] = item
             else:
                 self._came[item.number] = item
+                if item.finding:
+                    self.came(item.finding)
 
     def _merge(self) -> None:
         """Count results in the order of their numbers."""
         while self._next in self._came and not self._enough():
             self._count(self._came.pop(self._next))
             self._next += 1
+            self.counted(self._next)
 
     def _merge_rest(self) -> None:
         """Count results behind one that did not come in time."""
@@ -199,8 +246,7 @@ class Soak:
         self.tally.acted += done.counts.acted
         if done.signature is None:
             return
-        if done.signature not in self.tally.failures:
-            assert done.finding is not None
+        if done.signature not in self.tally.failures and done.finding is not None:
             self._waiting[done.number] = done.finding
         self.tally.failures[done.signature] += 1
         self.tally.deaths += done.died
@@ -210,8 +256,8 @@ class Soak:
         for number in sorted(self._waiting):
             if number not in self._reduced:
                 break
-            del self._waiting[number]
             self._say(self._reduced[number])
+            del self._waiting[number]
         self.tally.seconds = time.monotonic() - started
         self.progress(self.tally)
 

@@ -70,7 +70,10 @@ def test_fuzz(
             session.lost.add(target.name)
             break
     did = {"target": target.name, "family": family.name, "counts": counts.to_json()}
-    record_property("kvexact_seed", item.seed)
+    about = {"target": target.name, "family": family.name, "seed": item.seed}
+    numbers = {"ops": counts.acted, "geometries": counts.geometries.total()}
+    for name, value in {**about, **numbers}.items():
+        record_property(f"kvexact_{name}", value)
     record_property("kvexact_counts", json.dumps(did, sort_keys=True))
     if found:
         record_property("kvexact_findings", json.dumps(list(found.values())))

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
+from kvexact.fuzz.reading import UnreadableError, read_plain
 from kvexact.refmodel.ops import KIND_OF, OPS, Op
 from kvexact.refmodel.spec import Geometry, GeometryError
 
 #: Version of the format; a file of another one is refused, and kept.
 VERSION = 1
-_BYTES_MOST = 64 * 1024 * 1024
 _SIGNATURE_PARTS = 4
 _ID_MAX = 2**62
 _OLD_NAMES = {"cell_format": "page_format"}
@@ -103,13 +103,9 @@ def load_geometry(path: Path) -> Geometry:
 
 def _read(path: Path) -> bytes:
     try:
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise TraceError(f"{path}: no plain file; name a trace file")
-        if path.stat().st_size > _BYTES_MOST:
-            raise TraceError(f"{path}: larger than {_BYTES_MOST:,} bytes; this is no trace")
-        return path.read_bytes()
-    except OSError as error:
-        raise TraceError(f"{path}: {error.strerror}; name a trace file") from error
+        return read_plain(path, "trace")
+    except UnreadableError as error:
+        raise TraceError(str(error)) from error
 
 
 def _decode(data: bytes) -> object:

@@ -6,11 +6,13 @@ the sound one, and its report names a kind of difference that this fault makes.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
 from kvexact.fuzz.campaign import campaign
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Failure, explain_failure
 from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.favour import ROUND, favour, favoured_example
 from kvexact.fuzz.items import PROFILES, Profile, families_of
 from kvexact.fuzz.machine import run_item
 from kvexact.fuzz.reduce import Reducer, failure_of, reduce_failure
@@ -65,6 +67,26 @@ def search_prng(
         if counts.acted >= ops_most:
             break
     return None, counts.acted
+
+
+def search_soak(
+    make_target: Callable[[], Target], seed: int, ops_most: int = OPS_MOST
+) -> tuple[Failed | None, int]:
+    """The first failure of a soak, round by round, and the acted ops until then."""
+    target = make_target()
+    names = [family.name for family in families_of(target)]
+    counts = {name: Counts() for name in names}
+    acted = 0
+    for number in count():
+        if number % ROUND == 0:
+            acted = sum(one.acted for one in counts.values())
+            if acted >= ops_most:
+                break
+            weights = favour(counts, names, target)
+        example = favoured_example(target, names, weights, seed, number, counts)
+        if example.wrong is not None:
+            return (example.run, example.wrong), sum(one.acted for one in counts.values())
+    return None, acted
 
 
 def search_hypothesis(

@@ -1,25 +1,30 @@
 """What one fuzzing process does: examples by number, and a reduction of each new failure.
 
-An example's number alone decides its family and its seed. So the examples of a run are the same for
-any number of processes, and their results can be put back in order.
+An example's number alone decides its family and its seed; in a soak, together with what its round
+favours. So the examples of a run are the same for any number of processes, and their results can be
+put back in order.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from itertools import count
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from kvexact.fuzz.campaign import numbered_example, place
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Signature, explain_failure
 from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.favour import Favour, favoured_example
 from kvexact.fuzz.finding import Finding, as_it_is, find, is_lost
+from kvexact.fuzz.isolate import HANGS_MOST, Isolation, Limits
 from kvexact.fuzz.journal import Journal
-from kvexact.fuzz.replay import RUNS, repeat
+from kvexact.fuzz.replay import repeat
 from kvexact.fuzz.run import Run, Wrong, execute
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.self_check import missed
-from kvexact.fuzz.targets import find_target
+from kvexact.fuzz.targets import NamedTarget, find_target
 from kvexact.fuzz.trace import Trace
 from kvexact.impl.target import Target
 
@@ -33,10 +38,13 @@ class Task:
 
     Attributes:
         target: a registered name or ``module:Class``.
-        chooser: "prng", or "hypothesis", which makes an example of several geometries.
+        chooser: "prng", "soak", or "hypothesis", which makes an example of several geometries.
         first, step: their numbers: first, first + step, ….
         journal: where to note each op before it runs.
         known: signatures that need no finding any more.
+        limits: isolate the target; None: run it in this very process.
+        favour, until: what to favour in examples before this number; the next favours come over a
+            connection. None: families take turns.
     """
 
     target: str
@@ -47,9 +55,14 @@ class Task:
     step: int = 1
     journal: Path | None = None
     known: frozenset[Signature] = frozenset()
+    limits: Limits | None = None
+    favour: Favour | None = None
+    until: int = 0
 
     def family_of(self, number: int) -> str:
-        """The family of an example."""
+        """The family of an example, of this round in a soak."""
+        if self.favour:
+            return self.favour.draw(self.families, self.seed, number)[0].name
         return place(number, self.families)[0]
 
 
@@ -85,10 +98,14 @@ class Reduced:
     failed_runs: int | None = None
 
 
-def fuzz(task: Task) -> Iterator[Done | Reduced]:
-    """Run examples without end; stops at a device that is lost for good."""
-    named = find_target(task.target)
-    target = named.make()
+def fuzz(task: Task, rounds: Connection | None = None) -> Iterator[Done | Reduced]:
+    """Run examples without end; stops at a device that is lost for good.
+
+    Args:
+        rounds: where (favour, until) of the next round of a soak come from.
+    """
+    maker = _maker(task)
+    target = maker.make()
     blind = missed()
     if blind:
         raise RuntimeError(f"the harness is blind to {'; '.join(blind)}")
@@ -96,10 +113,13 @@ def fuzz(task: Task) -> Iterator[Done | Reduced]:
     if journal:
         journal.target = task.target
     known = set(task.known)
+    draw = {"prng": _prng, "hypothesis": _hypothesis, "soak": _soak}[task.chooser]
     for number in count(task.first, task.step):
+        while rounds and number >= task.until:
+            favour, until = rounds.recv()
+            task = replace(task, favour=favour, until=until)
         family = FAMILIES[task.family_of(number)]
         counts = Counts()
-        draw = _hypothesis if task.chooser == "hypothesis" else _prng
         failed = draw(task, number, target, counts, journal)
         if failed is None:
             yield Done(number, family.name, counts)
@@ -107,7 +127,7 @@ def fuzz(task: Task) -> Iterator[Done | Reduced]:
         run, wrong = failed
         failure = explain_failure(run, wrong)
         signature = failure.signature
-        lost = is_lost(named.make, run, failure)
+        lost = task.limits is None and is_lost(maker.make, run, failure)
         if signature in known:
             yield Done(number, family.name, counts, signature, died=lost)
         else:
@@ -117,10 +137,19 @@ def fuzz(task: Task) -> Iterator[Done | Reduced]:
             if lost:
                 yield Reduced(number, finding)
             else:
-                finding = find(named.make, task.target, family.name, run, wrong)
-                yield Reduced(number, finding, _failed_runs(finding))
+                yield Reduced(number, *_reduced(maker, task.target, family.name, run, wrong))
         if lost:
             return
+
+
+def _maker(task: Task) -> NamedTarget | Isolation:
+    """What makes the targets."""
+    named = find_target(task.target)
+    if task.limits is None:
+        return named
+    isolation = Isolation(named, task.limits)
+    isolation.share_core(task.first % task.step)
+    return isolation
 
 
 def _prng(
@@ -128,6 +157,17 @@ def _prng(
 ) -> tuple[Run, Wrong] | None:
     name, index = place(number, task.families)
     example = numbered_example(target, FAMILIES[name], index, task.seed, counts, journal)
+    return (example.run, example.wrong) if example.wrong else None
+
+
+def _soak(
+    task: Task, number: int, target: Target, counts: Counts, journal: Journal | None
+) -> tuple[Run, Wrong] | None:
+    assert task.favour is not None
+    of_family = dict.fromkeys(task.families, counts)
+    example = favoured_example(
+        target, task.families, task.favour, task.seed, number, of_family, journal
+    )
     return (example.run, example.wrong) if example.wrong else None
 
 
@@ -141,20 +181,24 @@ def _hypothesis(
     return run_item(target, FAMILIES[name], seed, HYPOTHESIS_EXAMPLES, counts, journal=journal)
 
 
-def _failed_runs(finding: Finding) -> int:
-    again = repeat(finding.trace.target, finding.trace, RUNS, stop_when_lost=False)
-    runs = [one.failure for one in again]
-    return sum(1 for one in runs if one and one.signature == finding.failure.signature)
-
-
-def reduce_trace(target: str, trace: Trace) -> Iterator[Finding]:
-    """The reduced finding of a trace; nothing where it does not fail."""
-    named = find_target(target)
-    run, wrong = execute(named.make(), trace.geometry, trace.ops)
-    if wrong is None:
-        return
-    failure = explain_failure(run, wrong)
-    if is_lost(named.make, run, failure):
-        yield as_it_is(target, trace.family, run, failure)
+def _reduced(
+    maker: NamedTarget | Isolation, target: str, family: str, run: Run, wrong: Wrong
+) -> tuple[Finding, int]:
+    """The reduced finding of a failure, and how many of three more runs failed."""
+    if wrong.outcome == "hang" and isinstance(maker, Isolation):
+        with closing(maker.hurried()) as hurried:
+            finding = find(hurried.make, target, family, run, wrong, HANGS_MOST)
+            runs = repeat(hurried.make, finding.trace)
     else:
-        yield find(named.make, target, trace.family, run, wrong)
+        finding = find(maker.make, target, family, run, wrong)
+        runs = repeat(maker.make, finding.trace)
+    signature = finding.failure.signature
+    return finding, sum(1 for one in runs if one.failure and one.failure.signature == signature)
+
+
+def reduce_trace(isolation: Isolation, trace: Trace) -> Finding | None:
+    """The reduced finding of a trace; None where it does not fail."""
+    run, wrong = execute(isolation.make(), trace.geometry, trace.ops)
+    if wrong is None:
+        return None
+    return _reduced(isolation, isolation.named.name, trace.family, run, wrong)[0]

@@ -133,6 +133,14 @@ class Target(ABC):
     def close(self) -> None:
         """Release the memory of `open`. May be called twice."""
 
+    def probe(self) -> None:
+        """Wait for the device and say whether it still works; asked after `apply` raised.
+
+        Raises:
+            DeviceLost: the device reports an error that sticks.
+        """
+        return
+
     def launches(self) -> Mapping[str, int]:
         """Launches and copies since `open`, by name; empty where they are not counted."""
         return {}

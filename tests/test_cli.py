@@ -16,6 +16,7 @@ from kvexact.fuzz.cli import main
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Failure, Signature
 from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.features import FEATURES
 from kvexact.fuzz.finding import Finding
 from kvexact.fuzz.progress import progress_line
 from kvexact.fuzz.soak import DEATHS_MOST, Soak
@@ -25,7 +26,10 @@ from kvexact.fuzz.worker import Done, Reduced
 from kvexact.refmodel.ops import Allocate, CopyBlocks, Free, Handle, Op, Pair
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
 
-COMMANDS = ["targets", "fuzz", "replay", "reduce", "show", "vectors", "power", "bench"]
+COMMANDS = [
+    *("targets", "fuzz", "soak", "replay", "reduce", "show", "vectors", "soak-ray", "corpus"),
+    *("report", "power", "bench"),
+]
 FAULTY = "kvexact.impl.faults:copy_without_scales"
 BUGGY = "kvexact.impl.adapters.example:ExampleCacheWithBug"
 GEOMETRY = Geometry((Group(1, 1, (LayerSet(1, 1, 4, 4, "int8_per_token_head"),)),), 2, Host(16))
@@ -215,7 +219,7 @@ def test_families_that_fit_the_target_are_fuzzed_once_each() -> None:
 def test_a_bug_of_kvexact_is_no_failure_of_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its exit code is not the one of a failure."""
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("of ours")
 
     monkeypatch.setattr("kvexact.fuzz.cli_fuzz.Soak", broken)
@@ -332,7 +336,7 @@ def test_a_killed_worker_leaves_its_trace() -> None:
         "fuzz", "--target", "odd_targets:Killed", "--seed", 1, "--max-ops", 5, "--workers", 2
     )
     assert result.exit_code == 1
-    assert "died / restore / SIGKILL" in result.output
+    assert "signal / restore / signal / SIGKILL" in result.output
     assert "the process died (SIGKILL)" in result.output
     (directory,) = runs()
     (path,) = directory.glob("*.json")
@@ -342,8 +346,9 @@ def test_a_killed_worker_leaves_its_trace() -> None:
     assert again.exit_code == 1
     assert again.output.startswith("FAILED")
     reduced = kvexact("reduce", path, "--target", "odd_targets:Killed")
-    assert reduced.exit_code == 2
-    assert "SIGKILL" in reduced.stderr
+    assert reduced.exit_code == 1
+    assert "signal / restore / signal / SIGKILL" in reduced.output
+    assert "reduced from" in reduced.output
 
 
 def test_a_lost_device_is_replaced() -> None:
@@ -572,7 +577,7 @@ def test_a_run_in_which_nothing_acts_ends() -> None:
 
 
 def test_a_run_that_only_dies_ends() -> None:
-    signature = Signature("died", "restore", "SIGKILL", "")
+    signature = Signature("signal", "restore", "signal", "SIGKILL")
     items: list[Done | Reduced] = [
         replace(done(number, field="k"), signature=signature, died=True) for number in range(200)
     ]
@@ -605,5 +610,6 @@ def test_a_run_without_a_time_waits_for_reductions(monkeypatch: pytest.MonkeyPat
 def test_progress_is_one_line() -> None:
     tally = Tally({}, geometries=3810, acted=1_204_112, seconds=60.0)
     assert progress_line(tally) == (
-        "1:00  1,204,112 ops acted, 20,069 a second  3,810 geometries  0 kinds of failure"
+        "1:00  1,204,112 ops acted, 20,069 a second  3,810 geometries  "
+        f"0 of {len(FEATURES)} features  0 kinds of failure"
     )

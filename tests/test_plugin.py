@@ -161,7 +161,8 @@ def test_one_bug_is_one_block_whatever_the_number_of_workers(pytester: pytest.Py
 
     cases = ET.parse("junit.xml").iter("testcase")
     found = [{p.get("name"): p.get("value") for p in case.iter("property")} for case in cases]
-    assert all("kvexact_seed" in properties for properties in found)
+    told_of_each = {f"kvexact_{name}" for name in ("target", "family", "seed", "ops", "geometries")}
+    assert all(told_of_each <= set(properties) for properties in found)
     told = [json.loads(one["kvexact_findings"] or "") for one in found if "kvexact_findings" in one]
     assert all(Path(finding["trace"]).exists() for one in told for finding in one)
 
@@ -172,8 +173,9 @@ def test_worker_that_dies_leaves_its_trace(pytester: pytest.Pytester) -> None:
     assert result.ret == 1
     result.stdout.re_match_lines(
         [
-            r"own:Deadly, padded: died / restore / with its worker",
-            r"op \d+ restore: the process died \(with its worker\)",
+            r"own:Deadly, padded: signal / restore / signal / SIGKILL",
+            r"op \d+ restore.*: the process died \(SIGKILL\)",
+            r"  reduced from .*",
             r"reproduce: kvexact replay artifacts/.*\.json --target own:Deadly",
         ]
     )

@@ -145,7 +145,7 @@ def test_an_op_that_kills_its_process() -> None:
     result = again(RESTORE, "odd_targets:Killed")
     assert (result.words, result.failed) == ("FAILED", 3)
     assert result.failure is not None
-    assert result.failure.signature == Signature("died", "restore", "SIGKILL", "")
+    assert result.failure.signature == Signature("signal", "restore", "signal", "SIGKILL")
 
 
 def test_a_device_that_is_lost_each_time() -> None:

@@ -116,6 +116,11 @@ class Engine(Target):
         if self._device is not None:
             self._device.release()
 
+    def probe(self) -> None:
+        """See `Target`."""
+        if self._device is not None:
+            self._device.finish()
+
     def launches(self) -> Mapping[str, int]:
         """See `Target`: kernels by their names, and copy_batch."""
         return {} if self._device is None else dict(self._device.counts)

@@ -1,0 +1,223 @@
+"""What an isolated target and its parent say to each other: calls, answers, and shared bytes.
+
+Calls and answers are short messages over pipes, which are the cheapest way to wake a process on the
+same core; bytes of areas and rows lie in memory that both map. The memory has no name, so nothing
+is left of it, however either process ends.
+"""
+
+import mmap
+import os
+import select
+import struct
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from kvexact.impl.target import Area, Bytes
+from kvexact.refmodel.ops import OPS, Op
+from kvexact.refmodel.spec import Geometry
+
+#: Shapes of the arrays that lie one after the other in shared memory.
+Shapes = tuple[tuple[int, ...], ...]
+
+#: Each is shared memory of its own: rows of a write, rows of a read, and the areas.
+SEGMENTS = ("rows", "read", "pool", "host")
+
+#: Bytes that follow, and what they are: a call, or an op, by its number among the op types.
+_HEAD = struct.Struct("=IB")
+_CALL = 255
+_AT_ONCE = 16 * 1024
+_KNOWN_MOST = 256
+
+
+class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
+    """``open`` or ``plan`` a geometry, on a new instance of the target where ``anew``."""
+
+    what: str
+    geometry: Geometry
+    anew: bool
+
+
+class Load(msgspec.Struct, frozen=True, array_like=True, tag="load"):
+    """Overwrite an area with the bytes that lie in shared memory."""
+
+    area: Area
+    size: int
+
+
+class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
+    """Call ``probe``, ``launches`` or ``close``."""
+
+    what: str
+
+
+Call = Prepare | Load | Ask
+#: An op to run. Where it has rows, they lie in shared memory.
+Apply = tuple[Shapes | None, Op]
+
+
+class Raised(msgspec.Struct, frozen=True, array_like=True):
+    """What the target raised, as a `kvexact.fuzz.run.Wrong` has it."""
+
+    outcome: str
+    text: str
+    name: str
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """What came of a call.
+
+    Attributes:
+        value: facts or launches.
+        read: shapes of what a read returned; it lies in shared memory.
+        refused: reason and text of a refusal.
+        raised: the call failed.
+        unavailable: the target cannot run any more.
+        sizes: bytes of the declared areas, where they are new; they lie in shared memory.
+        unseen: areas whose view failed.
+        kept: the target took the very memory that `load` was given for its own.
+    """
+
+    value: Any = None
+    read: Shapes | None = None
+    refused: tuple[str, str] | None = None
+    raised: Raised | None = None
+    unavailable: str | None = None
+    sizes: dict[Area, int] = {}
+    unseen: dict[Area, Raised] = {}
+    kept: bool = False
+
+
+class Segment:
+    """Memory that two processes map; it grows as either of them needs more."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._bytes: Bytes = np.empty(0, np.uint8)
+        self._known: dict[Shapes, tuple[Bytes, ...]] = {}
+
+    def take(self, size: int) -> Bytes:
+        """The first bytes of it."""
+        if size > self._bytes.size:
+            room = 1 << max(12, (size - 1).bit_length())
+            if os.fstat(self.descriptor).st_size < room:
+                os.ftruncate(self.descriptor, room)
+            self._bytes = np.frombuffer(mmap.mmap(self.descriptor, room), np.uint8)
+            self._known.clear()
+        return self._bytes[:size]
+
+    def put(self, arrays: tuple[Bytes, ...]) -> Shapes:
+        """Copy arrays there, one after the other."""
+        shapes = tuple([array.shape for array in arrays])
+        for place, array in zip(self.arrays(shapes), arrays, strict=True):
+            place[...] = array
+        return shapes
+
+    def arrays(self, shapes: Shapes) -> tuple[Bytes, ...]:
+        """The arrays that lie there; those of known shapes are made once, as it takes its time."""
+        if shapes not in self._known:
+            sizes = [prod(shape) for shape in shapes]
+            whole = self.take(sum(sizes))
+            starts = accumulate(sizes, initial=0)
+            made = [
+                np.ndarray(shape, np.uint8, whole, start)
+                for shape, start in zip(shapes, starts, strict=False)
+            ]
+            if len(self._known) >= _KNOWN_MOST:
+                self._known.clear()
+            self._known[shapes] = tuple(made)
+        return self._known[shapes]
+
+
+class Channel:
+    """An end of two pipes, and the shared memory.
+
+    Attributes:
+        segments: by their names, `SEGMENTS`.
+    """
+
+    def __init__(self, from_there: int, to_there: int, descriptors: list[int]) -> None:
+        self._from_there = from_there
+        self._to_there = to_there
+        self._poll = select.poll()
+        self._poll.register(from_there, select.POLLIN)
+        pairs = zip(SEGMENTS, descriptors, strict=True)
+        self.segments = {name: Segment(descriptor) for name, descriptor in pairs}
+
+    def send(self, message: Call | Answer) -> None:
+        """Send a message whole.
+
+        Raises:
+            OSError: nobody is there.
+        """
+        data = _DONE if message is DONE else _encode(message)
+        self._write(_HEAD.pack(len(data), _CALL) + data)
+
+    def send_op(self, op: Op, shapes: Shapes | None) -> None:
+        """Send an op whole, and the shapes of its rows; raises as `send` does."""
+        data = _encode((shapes, op))
+        self._write(_HEAD.pack(len(data), _NUMBERS[type(op)]) + data)
+
+    def _write(self, data: bytes) -> None:
+        written = os.write(self._to_there, data)
+        while written < len(data):
+            written += os.write(self._to_there, data[written:])
+
+    def call(self) -> Call | Apply | None:
+        """The next call; None: the other end is closed."""
+        kind, data = self._receive()
+        found: Call | Apply | None
+        found = _decode_call(data) if kind == _CALL else _DECODE_OP[kind](data) if data else None
+        return found
+
+    def answer(self, seconds: float) -> Answer | None:
+        """The next answer; None: the other end is closed.
+
+        Raises:
+            TimeoutError: none came in time.
+        """
+        if not self._poll.poll(seconds * 1000):
+            raise TimeoutError
+        _, data = self._receive()
+        return DONE if data == _DONE else _decode_answer(data) if data else None
+
+    def _receive(self) -> tuple[int, bytes]:
+        """What the next message is, and its bytes; empty where the other end is closed."""
+        data = os.read(self._from_there, _AT_ONCE)
+        if not data:
+            return 0, b""
+        while len(data) < _HEAD.size:
+            data += self._more()
+        size, kind = _HEAD.unpack_from(data)
+        while len(data) < _HEAD.size + size:
+            data += self._more()
+        return kind, data[_HEAD.size :]
+
+    def _more(self) -> bytes:
+        more = os.read(self._from_there, _AT_ONCE)
+        if not more:
+            raise ConnectionResetError("the other end closed in the middle of a message")
+        return more
+
+    def close(self) -> None:
+        """Close the pipes and the shared memory; what is mapped stays mapped."""
+        os.close(self._from_there)
+        os.close(self._to_there)
+        for segment in self.segments.values():
+            os.close(segment.descriptor)
+
+
+#: The answer to an op that acted, and has nothing to say about it.
+DONE = Answer()
+_encode = msgspec.json.Encoder().encode
+_DONE = _encode(DONE)
+_decode_call = msgspec.json.Decoder(Call).decode
+_decode_answer = msgspec.json.Decoder(Answer).decode
+_NUMBERS = {op_type: number for number, op_type in enumerate(OPS.values())}
+_DECODE_OP = [
+    msgspec.json.Decoder(tuple[Shapes | None, op_type]).decode  # type: ignore[valid-type]
+    for op_type in OPS.values()
+]

@@ -1,0 +1,324 @@
+"""A target in a process of its own: `Isolated` is its stand-in on this side.
+
+The process is spawned, never forked, and replaced when it dies. One round trip an op; the deadline
+is held here. What a target does to its process is a failure like any other: signal, exit, hang.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from json import dumps
+from signal import Signals
+from typing import Any
+
+import msgspec
+
+from kvexact.fuzz.channel import (
+    DONE,
+    SEGMENTS,
+    Answer,
+    Ask,
+    Call,
+    Channel,
+    Load,
+    Prepare,
+    Raised,
+)
+from kvexact.fuzz.run import Outcome, Wrong
+from kvexact.fuzz.targets import NamedTarget
+from kvexact.impl.target import Area, Bytes, Facts, Rows, Target, Unavailable
+from kvexact.refmodel.ops import Op
+from kvexact.refmodel.spec import Geometry, Refused
+
+#: What a target class declares, and its stand-in declares after it.
+_DECLARED = (
+    "op_kinds",
+    "op_refusals",
+    "geometry_refusals",
+    "may_refuse",
+    "declared",
+    "free",
+    "families",
+    "fits",
+)
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from kvexact.fuzz.isolated import serve; serve(sys.argv[2], *map(int, sys.argv[3:]))"
+)
+#: Opening a geometry may compile kernels, starting a process imports them all.
+_OPEN_FACTOR, _START_S = 10, 300.0
+#: Programs that reducing runs at most where each that fails costs a deadline.
+HANGS_MOST = 50
+#: A process that closed its end of the channel has so long to end.
+_END_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a target may take.
+
+    Attributes:
+        deadline_s: seconds for an op; opening a geometry may take ten times as long.
+        memory_bytes: address space of its process; None: no limit.
+    """
+
+    deadline_s: float = 30.0
+    memory_bytes: int | None = None
+
+
+class _Process:
+    """The process, as long as it lives."""
+
+    def __init__(self, name: str, limits: Limits) -> None:
+        call_end, calls = os.pipe()
+        answers, answer_end = os.pipe()
+        descriptors = [os.memfd_create(f"kvexact-{name}") for name in SEGMENTS]
+        numbers = [limits.memory_bytes or 0, call_end, answer_end, *descriptors]
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START, dumps(sys.path), name, *map(str, numbers)],
+            pass_fds=numbers[1:],
+            stdin=subprocess.DEVNULL,
+        )
+        os.close(call_end)
+        os.close(answer_end)
+        self.channel = Channel(answers, calls, descriptors)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def receive(self, deadline_s: float) -> Answer:
+        """The answer to a call.
+
+        Raises:
+            Wrong: there is none, as the process died or was too slow; it is gone then.
+            Unavailable: the target cannot run any more.
+        """
+        try:
+            answer = self.channel.answer(deadline_s)
+        except TimeoutError:
+            if self._process.poll() is None:
+                self.close()
+                text = f"no answer within {deadline_s:g} s, so its process was killed"
+                raise Wrong("hang", None, text) from None
+            answer = None
+        except (OSError, ValueError):  # what it sent before it died may be half an answer
+            answer = None
+        if answer is None:
+            raise self._death()
+        if answer.unavailable is not None:
+            self.close()
+            raise Unavailable(answer.unavailable)
+        return answer
+
+    def _death(self) -> Wrong:
+        try:
+            status: int | None = self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            status = None
+        self.close()
+        return as_death(status)
+
+    def close(self) -> None:
+        """Kill it."""
+        self._process.kill()
+        self._process.wait()
+        self.channel.close()
+
+
+def as_death(status: int | None) -> Wrong:
+    """The end of a process as a failure of the target in it; None: nobody knows how it ended."""
+    outcome: Outcome = "exit"
+    if status is None:
+        name = "unknown status"
+    elif status < 0:
+        outcome, name = "signal", Signals(-status).name
+    else:
+        name = f"exit status {status}"
+    return Wrong(outcome, None, f"the process died ({name})", name=name)
+
+
+@dataclass(slots=True)
+class Isolation:
+    """Makes isolated targets, all of them in one process, one after the other.
+
+    Attributes:
+        turn: the target that the process works for.
+        process: the process, while it lives.
+    """
+
+    named: NamedTarget
+    limits: Limits = field(default_factory=Limits)
+    turn: "Isolated | None" = None
+    process: _Process | None = None
+
+    def make(self) -> "Isolated":
+        """A new target.
+
+        Raises:
+            Unavailable: it cannot run here.
+        """
+        self.start()
+        return Isolated(self)
+
+    def share_core(self, number: int) -> None:
+        """Keep this process and that of the target on one core, as only one of them works.
+
+        Waking a process on the core of the one that waits for it takes a fifth of what it takes
+        across cores, where the machine is a virtual one.
+
+        Args:
+            number: which core, of those that there are, in turn.
+        """
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[number % len(cores)]})
+        if self.process is not None:
+            os.sched_setaffinity(self.process.pid, {cores[number % len(cores)]})
+
+    def cpu_seconds(self) -> float:
+        """What the process has worked so far."""
+        # The number of a process' clock, as Linux makes it of the process' number.
+        return time.clock_gettime((~self.start().pid << 3) | 2)
+
+    def hurried(self) -> "Isolation":
+        """The same with a short deadline, to reduce what hangs."""
+        short = max(self.limits.deadline_s / 10, min(1.0, self.limits.deadline_s))
+        return Isolation(self.named, replace(self.limits, deadline_s=short))
+
+    def start(self) -> _Process:
+        """The process, which starts where there is none."""
+        if self.process is None:
+            process = _Process(self.named.name, self.limits)
+            try:
+                process.receive(_START_S)
+            except Wrong as wrong:
+                text = f"its process ended before a geometry was opened ({wrong.name or 'hang'})"
+                raise Unavailable(text) from wrong
+            self.process, self.turn = process, None
+        return self.process
+
+    def close(self) -> None:
+        """End the process."""
+        if self.process is not None:
+            self.process.close()
+        self.process = self.turn = None
+
+
+class Isolated(Target):
+    """Stands in for a target whose instance lives in another process."""
+
+    def __init__(self, isolation: Isolation) -> None:
+        self._isolation = isolation
+        self._views: dict[Area, Bytes | Wrong] = {}
+        for name in _DECLARED:
+            setattr(self, name, getattr(isolation.named.target_type, name))
+
+    def plan(self, geometry: Geometry) -> Facts:
+        """See `Target`."""
+        return self._prepare("plan", geometry)
+
+    def open(self, geometry: Geometry) -> Facts:
+        """See `Target`."""
+        return self._prepare("open", geometry)
+
+    def _prepare(self, what: str, geometry: Geometry) -> Facts:
+        isolation = self._isolation
+        isolation.start()
+        anew = isolation.turn is not self
+        isolation.turn = self
+        answer = self._call(Prepare(what, geometry, anew), _OPEN_FACTOR)
+        if answer.refused:
+            raise Refused(*answer.refused)
+        facts: Facts = _tuples(answer.value)
+        return facts
+
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        """See `Target`."""
+        channel = self._isolation.start().channel
+        shapes = None if rows is None else channel.segments["rows"].put(rows)
+        with suppress(OSError):  # whether anybody reads it shows when the answer is due
+            channel.send_op(op, shapes)
+        answer = self._answer()
+        if answer.refused:
+            raise Refused(*answer.refused)
+        if answer.read is None:
+            return None
+        return channel.segments["read"].arrays(answer.read)
+
+    def view(self, area: Area) -> Bytes:
+        """See `Target`; as it was after the last op."""
+        view = self._views[area]
+        if isinstance(view, Wrong):
+            raise view
+        return view
+
+    def load(self, area: Area, data: Bytes) -> None:
+        """See `Target`."""
+        self._isolation.start().channel.segments[area].take(data.size)[...] = data
+        if self._call(Load(area, data.size)).kept:
+            self._views[area] = data
+
+    def probe(self) -> None:
+        """See `Target`."""
+        if self._is_open():
+            self._call(Ask("probe"))
+
+    def launches(self) -> Mapping[str, int]:
+        """See `Target`."""
+        return (self._call(Ask("launches")).value or {}) if self._is_open() else {}
+
+    def close(self) -> None:
+        """See `Target`; where its process died, nothing is left to close."""
+        if self._is_open():
+            self._call(Ask("close"))
+
+    def _is_open(self) -> bool:
+        return self._isolation.process is not None and self._isolation.turn is self
+
+    def _call(self, call: Call, factor: int = 1) -> Answer:
+        """Send a call and wait for its answer; see `_answer`."""
+        with suppress(OSError):
+            self._isolation.start().channel.send(call)
+        return self._answer(factor)
+
+    def _answer(self, factor: int = 1) -> Answer:
+        """Wait for an answer; a process that is of no more use is gone after it.
+
+        Raises:
+            Wrong: what the target raised, or did to its process.
+        """
+        isolation = self._isolation
+        process = isolation.start()
+        try:
+            answer = process.receive(isolation.limits.deadline_s * factor)
+        except (Wrong, Unavailable):
+            isolation.process = isolation.turn = None
+            raise
+        if answer is DONE:
+            return answer
+        segments = process.channel.segments
+        for area, size in answer.sizes.items():
+            self._views[area] = segments[area].take(size)
+        for area, unseen in answer.unseen.items():
+            self._views[area] = _wrong(unseen)
+        if answer.raised:
+            if answer.raised.outcome == "device_lost":
+                isolation.close()
+            raise _wrong(answer.raised)
+        return answer
+
+
+def _wrong(told: Raised) -> Wrong:
+    outcome: Outcome = msgspec.convert(told.outcome, Outcome)
+    return Wrong(outcome, None, told.text, name=told.name)
+
+
+def _tuples(value: Any) -> Any:
+    """The same with tuples for the lists that JSON makes of them, in a mapping's values too."""
+    if isinstance(value, dict):
+        return {name: _tuples(item) for name, item in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,0 +1,168 @@
+"""The process of an isolated target: calls come in, answers and bytes go out, one by one."""
+
+import ctypes
+import gc
+import resource
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from kvexact.fuzz.channel import (
+    DONE,
+    Answer,
+    Apply,
+    Ask,
+    Call,
+    Channel,
+    Load,
+    Prepare,
+    Raised,
+    Shapes,
+)
+from kvexact.fuzz.run import Wrong, is_bytes, raised, view_of
+from kvexact.fuzz.targets import NamedTarget, UnknownTarget, find_target
+from kvexact.impl.target import Area, Bytes, Unavailable
+from kvexact.refmodel.spec import Refused
+
+_PR_SET_PDEATHSIG = 1
+
+
+def serve(name: str, memory_limit: int, from_there: int, to_there: int, *descriptors: int) -> None:
+    """Answer calls until the parent closes its end.
+
+    Args:
+        name: of the target.
+        memory_limit: bytes of address space; 0: no limit.
+        from_there, to_there, descriptors: of the pipes and of the shared memory.
+    """
+    die_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the parent hears it too, and decides
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if memory_limit:
+        resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
+    channel = Channel(from_there, to_there, list(descriptors))
+    with suppress(BrokenPipeError):  # the parent is gone, or has no use for this process any more
+        try:
+            server = _Server(channel, find_target(name))
+        except (Unavailable, UnknownTarget) as error:
+            channel.send(Answer(unavailable=str(error)))
+            return
+        channel.send(DONE)
+        gc.freeze()
+        while call := channel.call():
+            channel.send(server.answer(call))
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the one that started it ends, however it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class _Server:
+    """A target, and how it answers."""
+
+    def __init__(self, channel: Channel, named: NamedTarget) -> None:
+        self._segments = channel.segments
+        self._named = named
+        self._areas: tuple[Area, ...] = tuple(sorted(named.target_type.declared))
+        self._target = named.make()
+        self._is_new = True
+        self._places: dict[Area, Bytes] = {}
+        self._does: dict[type, Callable[[Any], Answer]] = {
+            tuple: self._apply,
+            Prepare: self._prepare,
+            Load: self._load,
+            Ask: self._ask,
+        }
+
+    def answer(self, call: Call | Apply) -> Answer:
+        """Do what a call says."""
+        try:
+            return self._does[type(call)](call)
+        except Unavailable as error:
+            return Answer(unavailable=str(error))
+        except BaseException as error:  # noqa: BLE001 - a target's own code may raise anything
+            return Answer(raised=_told(error))
+
+    def _prepare(self, call: Prepare) -> Answer:
+        if call.anew and not self._is_new:
+            self._target = self._named.make()
+        self._is_new = False
+        self._places = {}
+        try:
+            facts = getattr(self._target, call.what)(call.geometry)
+        except Refused as refusal:
+            return Answer(refused=(refusal.reason, refusal.text))
+        value = _plain_facts(facts)
+        return self._seen(value) if call.what == "open" else Answer(value)
+
+    def _apply(self, call: Apply) -> Answer:
+        shapes, op = call
+        rows = None if shapes is None else self._segments["rows"].arrays(shapes)
+        try:
+            read = self._target.apply(op, rows)
+        except Refused as refusal:
+            return self._seen(refused=(refusal.reason, refusal.text))
+        if read is None:
+            return self._seen()
+        return self._seen(read=self._told_rows(read))
+
+    def _told_rows(self, read: object) -> Shapes | None:
+        """Where rows lie in shared memory; None where they are none."""
+        if isinstance(read, tuple) and all(map(is_bytes, read)):
+            return self._segments["read"].put(read)
+        return None
+
+    def _load(self, call: Load) -> Answer:
+        data = self._segments[call.area].take(call.size).copy()
+        self._target.load(call.area, data)
+        return self._seen(kept=bool(np.may_share_memory(data, view_of(self._target, call.area))))
+
+    def _ask(self, call: Ask) -> Answer:
+        value = getattr(self._target, call.what)()
+        return Answer({str(name): int(n) for name, n in value.items()} if value else None)
+
+    def _seen(
+        self,
+        value: object = None,
+        *,
+        read: Shapes | None = None,
+        refused: tuple[str, str] | None = None,
+        kept: bool = False,
+    ) -> Answer:
+        """An answer, and the bytes of all areas as they are now."""
+        sizes: dict[Area, int] = {}
+        unseen: dict[Area, Raised] = {}
+        for area in self._areas:
+            try:
+                view = view_of(self._target, area)
+                place = self._places.get(area)
+                if place is None or place.size != view.size:
+                    place = self._places[area] = self._segments[area].take(view.size)
+                    sizes[area] = view.size
+                place[...] = view
+            except BaseException as error:  # noqa: BLE001 - as above
+                unseen[area] = _told(error)
+        if value is None and not (read or refused or kept or sizes or unseen):
+            return DONE
+        return Answer(value, read, refused, sizes=sizes, unseen=unseen, kept=kept)
+
+
+def _told(error: BaseException) -> Raised:
+    wrong: Wrong = raised(error)
+    return Raised(wrong.outcome, wrong.text, wrong.name)
+
+
+def _plain_facts(answer: object) -> dict[str, object] | None:
+    """Facts as they can be sent: what is neither a number nor a tuple of such goes as its text."""
+    if not isinstance(answer, Mapping):
+        return None
+    return {str(name): value if _is_fact(value) else repr(value) for name, value in answer.items()}
+
+
+def _is_fact(value: object) -> bool:
+    return isinstance(value, int) or (isinstance(value, tuple) and all(map(_is_fact, value)))

@@ -1,0 +1,122 @@
+"""Targets that break their process or their device at a zero, for tests of isolation."""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from typing import ClassVar
+
+from kvexact.impl.engine.engine import CpuEngine
+from kvexact.impl.target import DeviceLost, Facts, OutOfBounds, Rows
+from kvexact.refmodel.ops import CopyBlocks, Evict, Op, Read, Reset, Zero
+from kvexact.refmodel.spec import Geometry
+
+
+class AtZero(CpuEngine):
+    families = ("one_group",)
+
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        if type(op) is Zero:
+            self.misbehave()
+        return super().apply(op, rows)
+
+    def misbehave(self) -> None:
+        raise NotImplementedError
+
+
+class Segfaults(AtZero):
+    def misbehave(self) -> None:
+        ctypes.string_at(0)
+
+
+class Aborts(AtZero):
+    def misbehave(self) -> None:
+        signal.signal(signal.SIGABRT, signal.SIG_DFL)
+        os.abort()
+
+
+class Hangs(AtZero):
+    def misbehave(self) -> None:
+        while True:
+            time.sleep(60)
+
+
+class Raises(AtZero):
+    def misbehave(self) -> None:
+        raise ZeroDivisionError("oops")
+
+
+class LeavesPython(AtZero):
+    def misbehave(self) -> None:
+        sys.exit("enough")
+
+
+class Interrupts(AtZero):
+    def misbehave(self) -> None:
+        raise KeyboardInterrupt
+
+
+class Exits(AtZero):
+    def misbehave(self) -> None:
+        os._exit(3)
+
+
+class EatsMemory(AtZero):
+    """More than the limit of the tests, and little enough to be given where there is none."""
+
+    def misbehave(self) -> None:
+        bytearray(2**34)
+
+
+class WritesOutside(AtZero):
+    def misbehave(self) -> None:
+        raise OutOfBounds("pool +7")
+
+
+class Poisons(AtZero):
+    """An error of no meaning; only the probe knows that the device is gone, for this process."""
+
+    gone: ClassVar[bool] = False
+
+    def open(self, geometry: Geometry) -> Facts:
+        if Poisons.gone:
+            raise DeviceLost("gone")
+        return super().open(geometry)
+
+    def misbehave(self) -> None:
+        Poisons.gone = True
+        raise RuntimeError("an error of no meaning")
+
+    def probe(self) -> None:
+        if Poisons.gone:
+            raise DeviceLost("it sticks")
+
+
+class BadClose(CpuEngine):
+    families = ("one_group",)
+
+    def close(self) -> None:
+        was_open = self._cache is not None
+        super().close()
+        if was_open:
+            raise OSError("cannot close")
+
+
+class Moody(CpuEngine):
+    """Ops of many kinds fail, each in a way of its own."""
+
+    families = ("one_group",)
+    raises: ClassVar[dict[type[Op], type[Exception]]] = {
+        CopyBlocks: ValueError,
+        Read: KeyError,
+        Evict: OutOfBounds,
+        Zero: OSError,
+    }
+
+    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+        if type(op) is Reset:
+            os._exit(3)
+        if type(op) in self.raises:
+            raise self.raises[type(op)]("no reason")
+        return super().apply(op, rows)

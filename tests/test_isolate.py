@@ -1,0 +1,208 @@
+"""Whatever a target does to its process: a failure of its own kind, which replays to the same."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from kvexact.fuzz.campaign import place, run_example
+from kvexact.fuzz.choose import Prng
+from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.failure import Signature
+from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.isolate import HANGS_MOST, Isolation, Limits
+from kvexact.fuzz.replay import replay
+from kvexact.fuzz.run import execute
+from kvexact.fuzz.self_check import _GEOMETRY, _OPS
+from kvexact.fuzz.targets import find_target
+from kvexact.fuzz.trace import Trace
+from kvexact.fuzz.worker import Done, Reduced, Task, fuzz, reduce_trace
+from kvexact.impl.target import Unavailable
+from kvexact.refmodel.ops import Allocate, CopyBlocks, Free, Handle, Op, Pair, Zero
+from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
+
+GEOMETRY = Geometry((Group(1, 1, (LayerSet(1, 1, 4, 4, "int8_per_token_head"),)),), 3, Host(48))
+OPS: tuple[Op, ...] = (
+    Allocate(0, 0, (0, 1)),
+    CopyBlocks(1, 0, (Pair(Handle(0, 0), Handle(0, 1)),)),
+    Allocate(2, 0, (2,)),
+    Zero(3, 0, (Handle(0, 1), Handle(2, 0))),
+    Free(4, 0, (Handle(0, 0),)),
+)
+MINIMAL: tuple[Op, ...] = (Zero(0, 0, ()),)
+LIMITS = Limits()
+LITTLE = Limits(memory_bytes=4 * 1024**3)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    target: str
+    outcome: str
+    field: str
+    limits: Limits = LIMITS
+
+    @property
+    def signature(self) -> Signature:
+        return Signature(self.outcome, "zero", self.outcome.replace("_", " "), self.field)
+
+
+CASES = [
+    Case("Segfaults", "signal", "SIGSEGV"),
+    Case("Aborts", "signal", "SIGABRT"),
+    Case("Hangs", "hang", "", Limits(1.0)),
+    Case("Raises", "exception", "ZeroDivisionError"),
+    Case("LeavesPython", "exception", "SystemExit"),
+    Case("Interrupts", "exception", "KeyboardInterrupt"),
+    Case("Exits", "exit", "exit status 3"),
+    Case("EatsMemory", "out_of_memory", "MemoryError", LITTLE),
+    Case("WritesOutside", "out_of_bounds", "OutOfBounds"),
+    Case("Poisons", "device_lost", "DeviceLost"),
+]
+
+
+@pytest.fixture(params=CASES, ids=lambda case: case.target)
+def case(request: pytest.FixtureRequest) -> Case:
+    assert isinstance(request.param, Case)
+    return request.param
+
+
+@pytest.fixture
+def isolation(case: Case) -> Iterator[Isolation]:
+    with closing(Isolation(find_target(f"hostile_targets:{case.target}"), case.limits)) as made:
+        yield made
+
+
+def test_each_failure_is_of_its_kind_and_the_next_run_is_sound(
+    case: Case, isolation: Isolation
+) -> None:
+    target = isolation.make()
+    run, wrong = execute(target, GEOMETRY, OPS)
+    assert wrong is not None
+    assert (wrong.outcome, wrong.name, type(wrong.op)) == (case.outcome, case.field, Zero)
+    assert run.recorded == ["acted", "acted", "acted", "failed"]
+    sound, wrong = execute(target, GEOMETRY, OPS[:3])
+    assert (sound.recorded, wrong) == (["acted"] * 3, None)
+
+
+def test_it_is_reduced_in_fresh_processes_and_replays_to_the_same(
+    case: Case, isolation: Isolation
+) -> None:
+    finding = reduce_trace(isolation, Trace(GEOMETRY, OPS, case.target))
+    assert finding is not None
+    assert finding.failure.signature == case.signature
+    assert finding.trace.ops == MINIMAL
+    if case.outcome == "hang":
+        assert finding.executions <= HANGS_MOST
+    again = replay(finding.trace, isolation.named, case.limits)
+    assert (again.words, again.failed, again.notes) == ("FAILED", 3, ())
+    assert again.failure is not None
+    assert again.failure.signature == case.signature
+
+
+def test_a_hang_is_noticed_within_its_deadline() -> None:
+    named = find_target("hostile_targets:Hangs")
+    with closing(Isolation(named, Limits(2.0))) as isolation:
+        target = isolation.make()
+        started = time.monotonic()
+        _, wrong = execute(target, GEOMETRY, OPS)
+        seconds = time.monotonic() - started
+    assert wrong is not None
+    assert wrong.text == "no answer within 2 s, so its process was killed"
+    assert 2 <= seconds < 20  # 3 on a quiet machine
+
+
+def test_a_worker_goes_on_behind_each_death() -> None:
+    task = Task("hostile_targets:Exits", ("one_group",), 1, limits=LIMITS)
+    found = fuzz(task)
+    done = [next(found) for _ in range(6)]
+    failed = [item for item in done if isinstance(item, Done) and item.signature]
+    assert len(failed) > 1
+    assert {item.signature for item in failed} == {CASES[6].signature}
+    assert not any(item.died for item in failed)
+    (reduced,) = (item for item in done if isinstance(item, Reduced))
+    assert reduced.finding.trace.ops == MINIMAL
+    assert reduced.failed_runs == 3
+    found.close()  # type: ignore[attr-defined]
+
+
+def test_isolation_changes_no_result() -> None:
+    families = [FAMILIES[name] for name in ("one_group", "overlay", "refusals", "planning")]
+    results = []
+    with closing(Isolation(find_target("cpu"))) as isolation:
+        for target in (isolation.make(), find_target("cpu").make()):
+            counts = Counts()
+            for number in range(12):
+                family, index = place(number, families)
+                example = run_example(target, family, Prng(index), counts)
+                assert example.wrong is None
+            results.append(counts.to_json())
+    assert results[0] == results[1]
+    assert results[0]["launches"]
+
+
+@pytest.mark.parametrize("fault", ["copy_without_scales", "width_without_scales"])
+def test_a_fault_in_the_bytes_is_the_same_failure(fault: str) -> None:
+    named = find_target(f"kvexact.impl.faults:{fault}")
+    with closing(Isolation(named)) as isolation:
+        texts = []
+        for target in (isolation.make(), named.make()):
+            for seed in range(30):
+                example = run_example(target, FAMILIES["one_group"], Prng(seed), Counts())
+                if example.wrong is not None:
+                    texts.append((seed, example.wrong.outcome, example.wrong.text))
+                    break
+    assert texts[0] == texts[1]
+
+
+def test_rows_and_areas_cross_whole() -> None:
+    with closing(Isolation(find_target("cpu"))) as isolation:
+        run, wrong = execute(isolation.make(), _GEOMETRY, _OPS)
+        assert wrong is None
+        assert run.counts.compared_bytes > 0
+        large = Geometry((Group(16, 16, (LayerSet(2, 4, 64, 64, "fp32"),)),), 40, Host(10**6))
+        slots = tuple((Handle(0, nth), token) for nth in range(40) for token in range(16))
+        ops: tuple[Op, ...] = (
+            Allocate(0, 0, tuple(range(40))),
+            _write(1, slots),
+            _read(2, slots),
+        )
+        run, wrong = execute(isolation.make(), large, ops)
+        assert (wrong, run.recorded) == (None, ["acted"] * 3)
+
+
+def _write(op_id: int, slots: tuple[tuple[Handle, int], ...]) -> Op:
+    from kvexact.refmodel.ops import Slot, WriteTokens
+
+    return WriteTokens(op_id, 0, tuple(Slot(*slot) for slot in slots), 1)
+
+
+def _read(op_id: int, slots: tuple[tuple[Handle, int], ...]) -> Op:
+    from kvexact.refmodel.ops import Read, Slot
+
+    return Read(op_id, 0, tuple(Slot(*slot) for slot in slots))
+
+
+def test_a_close_that_raises_is_a_failure() -> None:
+    for make in (find_target("hostile_targets:BadClose").make, None):
+        isolation = Isolation(find_target("hostile_targets:BadClose"))
+        with closing(isolation):
+            _, wrong = execute((make or isolation.make)(), GEOMETRY, OPS[:1])
+        assert wrong is not None
+        assert (wrong.outcome, wrong.during, wrong.name) == ("exception", "close", "OSError")
+
+
+def test_a_target_that_cannot_run_says_so() -> None:
+    for name, said in (("Away", "plug it in"), ("Exits", "exit status 3"), ("NoSuch", "imported")):
+        with pytest.raises((Unavailable, ValueError), match=said):
+            Isolation(find_target(f"odd_targets:{name}")).make()
+
+
+def test_the_stand_in_declares_what_the_target_declares() -> None:
+    with closing(Isolation(find_target("odd_targets:NoCopies"))) as isolation:
+        target = isolation.make()
+    assert "copy_blocks" not in target.op_kinds
+    assert target.families == ("one_group",)
+    assert np.array_equal(sorted(target.declared), ["host", "pool"])
