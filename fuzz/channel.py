@@ -148,23 +148,22 @@ class Channel:
         self.segments = {name: Segment(descriptor) for name, descriptor in pairs}
 
     def send(self, message: Call | Answer) -> None:
-        """Send a message whole.
-
-        Raises:
-            OSError: nobody is there.
-        """
+        """Send a message whole; whether anybody reads it shows when its answer is due."""
         data = _DONE if message is DONE else _encode(message)
         self._write(_HEAD.pack(len(data), _CALL) + data)
 
     def send_op(self, op: Op, shapes: Shapes | None) -> None:
-        """Send an op whole, and the shapes of its rows; raises as `send` does."""
+        """Send an op whole, and the shapes of its rows."""
         data = _encode((shapes, op))
         self._write(_HEAD.pack(len(data), _NUMBERS[type(op)]) + data)
 
     def _write(self, data: bytes) -> None:
-        written = os.write(self._to_there, data)
-        while written < len(data):
-            written += os.write(self._to_there, data[written:])
+        try:
+            written = os.write(self._to_there, data)
+            while written < len(data):
+                written += os.write(self._to_there, data[written:])
+        except BrokenPipeError:
+            return
 
     def call(self) -> Call | Apply | None:
         """The next call; None: the other end is closed."""

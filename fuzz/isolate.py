@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from json import dumps
 from signal import Signals
@@ -240,9 +239,10 @@ class Isolated(Target):
         """See `Target`."""
         channel = self._isolation.start().channel
         shapes = None if rows is None else channel.segments["rows"].put(rows)
-        with suppress(OSError):  # whether anybody reads it shows when the answer is due
-            channel.send_op(op, shapes)
+        channel.send_op(op, shapes)
         answer = self._answer()
+        if answer is DONE:
+            return None
         if answer.refused:
             raise Refused(*answer.refused)
         if answer.read is None:
@@ -281,8 +281,7 @@ class Isolated(Target):
 
     def _call(self, call: Call, factor: int = 1) -> Answer:
         """Send a call and wait for its answer; see `_answer`."""
-        with suppress(OSError):
-            self._isolation.start().channel.send(call)
+        self._isolation.start().channel.send(call)
         return self._answer(factor)
 
     def _answer(self, factor: int = 1) -> Answer:

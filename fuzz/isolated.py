@@ -5,7 +5,6 @@ import gc
 import resource
 import signal
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -45,16 +44,15 @@ def serve(name: str, memory_limit: int, from_there: int, to_there: int, *descrip
     if memory_limit:
         resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
     channel = Channel(from_there, to_there, list(descriptors))
-    with suppress(BrokenPipeError):  # the parent is gone, or has no use for this process any more
-        try:
-            server = _Server(channel, find_target(name))
-        except (Unavailable, UnknownTarget) as error:
-            channel.send(Answer(unavailable=str(error)))
-            return
-        channel.send(DONE)
-        gc.freeze()
-        while call := channel.call():
-            channel.send(server.answer(call))
+    try:
+        server = _Server(channel, find_target(name))
+    except (Unavailable, UnknownTarget) as error:
+        channel.send(Answer(unavailable=str(error)))
+        return
+    channel.send(DONE)
+    gc.freeze()
+    while call := channel.call():
+        channel.send(server.answer(call))
 
 
 def die_with_parent() -> None:
