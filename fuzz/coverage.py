@@ -17,11 +17,13 @@ _REFUSALS: Mapping[str, tuple[str, ...]] = {
     "allocate": ("range", "duplicate", "owner"),
     "free": ("range", "duplicate", "owner"),
     "write_tokens": ("range", "duplicate", "owner"),
+    "write_values": ("range", "format", "duplicate", "owner"),
     "zero": ("range", "duplicate", "owner"),
     "copy_blocks": ("range", "owner"),
     "offload": ("range", "duplicate", "owner", "host"),
     "restore": ("range", "duplicate", "owner", "host"),
     "read": ("range", "owner"),
+    "read_values": ("range", "format", "owner"),
     "evict": ("range", "duplicate", "host"),
 }
 
