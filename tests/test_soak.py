@@ -174,8 +174,8 @@ def test_what_ought_to_be_met_is_named() -> None:
     counts.pairs["free", "zero"] = 1
     counts.reasons["free", "range"] = 1
     told = "\n".join(coverage.lines(counts, CpuEngine))
-    assert "op pairs met: 1 of 91; never: allocate allocate, " in told
-    assert "refusals met: 1 of 27; never: allocate range, " in told
+    assert "op pairs met: 1 of 133; never: allocate allocate, " in told
+    assert "refusals met: 1 of 34; never: allocate range, " in told
     assert coverage.why_not(("reset", "free")) == "nobody owns or holds anything after a reset"
     assert coverage.why_not(("reset", "allocate")) is None
 
