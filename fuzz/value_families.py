@@ -20,6 +20,8 @@ _INDEX_KEYS = ("indexer_fp8", "indexer_fp8_ue8m0")
 _CASTS = ("bf16", "fp16", "fp8_e4m3", "fp8_per_token_head", "int8_per_token_head")
 _CAST_SIZES = (576, 64, 16)
 _SIZES = (4, 5, 6, 8, 16, 24, 32, 40, 48, 64, 128)
+#: Sizes of the format whose rows have a pad byte where they are odd: most are.
+_ODD_SIZES = (5, 6, 7, 10, 32)
 _STATE_SIZES = (6, 12, 24, 32, 50, 96)
 
 
@@ -32,7 +34,8 @@ def values(chooser: Chooser) -> Geometry:
 
 def _value_set(chooser: Chooser) -> LayerSetDraft:
     drawn = draw_set(chooser, pick(chooser, _FORMATS))
-    size = pick(chooser, _SIZES)
+    odd = drawn.page_format == "turboquant_k8v4"
+    size = pick(chooser, _ODD_SIZES if odd else _SIZES)
     shape = replace(drawn, head_size_k=size, layers=pick(chooser, (1, 1, 2)))
     if not chance(chooser, 30):
         shape = replace(shape, head_size_v=size)

@@ -25,7 +25,6 @@ from kvexact.refmodel.ops import (
     Slot,
     WriteTokens,
     WriteValues,
-    Zero,
 )
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet, Refused
 
@@ -162,8 +161,8 @@ TRACES: dict[str, tuple[Geometry, tuple[Op, ...]]] = {
         TWO_SIZES,
         (claim(0, 1, group=1), CopyBlocks(1, 1, (Pair(0, 1),))),
     ),
-    "zero_spans_block_stride": (PADDED, (claim(0), Zero(1, 0, (0,)))),
-    "zero_stride_from_page": (PADDED, (claim(1), Zero(1, 0, (1,)))),
+    "zero_spans_block_stride": (PADDED, (Allocate(0, 0, (0,), zero=True),)),
+    "zero_stride_from_page": (PADDED, (Allocate(0, 0, (1,), zero=True),)),
     "first_groups_block_size": (
         TWO_SIZES,
         (claim(1, group=1), WriteTokens(1, 1, (Slot(1, 0),), 1)),
@@ -199,7 +198,7 @@ TRACES: dict[str, tuple[Geometry, tuple[Op, ...]]] = {
     "side_buffer_left_behind": (SIDE, (claim(0), offload(Move(0, 0, 0)))),
     "side_buffer_not_copied": (SIDE, (claim(0, 1), CopyBlocks(1, 0, (Pair(0, 1),)))),
     "side_buffer_at_the_blocks_stride": (SIDE, (claim(1), WriteTokens(1, 0, (Slot(1, 0),), 1))),
-    "packed_padding_zeroed": (latent("deepseek_v4", 2880), (claim(0), Zero(1, 0, (0,)))),
+    "packed_padding_zeroed": (latent("deepseek_v4", 2880), (Allocate(0, 0, (0,), zero=True),)),
     "tokens_taken_for_slots": (SHARED, (claim(1), WriteTokens(1, 0, (Slot(1, 0),), 1))),
     "pad_written_with_values": coded("turboquant_k8v4", 2),
     "largest_element_of_128": coded(INT8),

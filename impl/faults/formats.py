@@ -86,7 +86,7 @@ class _SideBufferAtTheBlocksStride(Views):
         return view._replace(block=self.plan.bytes_per_block)
 
 
-@planted("packed_padding_zeroed", "ZERO", "no public report", 2, {"frame"})
+@planted("packed_padding_zeroed", "ZERO", "no public report", 1, {"frame"})
 class _PackedPaddingZeroed(Views):
     """A block is zeroed up to the aligned end of its packed rows."""
 

@@ -116,7 +116,7 @@ class _CopyWidthOfFirstView(Views):
         ]
 
 
-@planted("zero_spans_block_stride", "ZERO", "vllm#52709", 2, {"frame"} | BOUNDS)
+@planted("zero_spans_block_stride", "ZERO", "vllm#52709", 1, {"frame"} | BOUNDS)
 class _ZeroWholeStride(Views):
     """A block is zeroed from each layer's page to the next block, neighbours included."""
 
@@ -124,7 +124,7 @@ class _ZeroWholeStride(Views):
         return one.block_stride
 
 
-@planted("zero_stride_from_page", "ZERO", "vllm#50276", 2, {"frame", "lost"})
+@planted("zero_stride_from_page", "ZERO", "vllm#50276", 1, {"frame", "lost"})
 class _ZeroStrideFromPage(Views):
     """Zeroing finds a block at its id times the bytes that it clears."""
 
