@@ -1,0 +1,110 @@
+"""Registered memory: which bytes work may touch, and of what kind they are.
+
+Addresses are those of the bytes in this process, so that compiled kernels can work on them. No
+access is made before its whole range was found inside one registered area.
+"""
+
+from bisect import bisect_right, insort
+from enum import Enum
+from operator import attrgetter
+from typing import NamedTuple
+
+from kvexact.impl.target import Bytes, OutOfBounds
+
+
+class Kind(Enum):
+    """Where bytes lie, which decides how copies of them are ordered against the host."""
+
+    DEVICE = "device"
+    PINNED = "pinned"
+    PAGEABLE = "pageable"
+
+
+class Range(NamedTuple):
+    """Bytes from address ``start`` on."""
+
+    start: int
+    nbytes: int
+
+    @property
+    def end(self) -> int:
+        """The first address behind it."""
+        return self.start + self.nbytes
+
+    def overlaps(self, other: "Range") -> bool:
+        """Whether some byte is in both."""
+        return max(self.start, other.start) < min(self.end, other.end)
+
+
+class Area(NamedTuple):
+    """A registered area; work may touch ``data``, whose first byte has the address ``start``."""
+
+    start: int
+    end: int
+    kind: Kind
+    name: str
+    data: Bytes
+
+
+_start = attrgetter("start")
+
+
+class Memory:
+    """The areas that work may touch."""
+
+    def __init__(self) -> None:
+        self._areas: list[Area] = []
+        self._starts: list[int] = []
+
+    def register(self, name: str, data: Bytes, kind: Kind) -> int:
+        """Let work touch ``data``, which is one contiguous run of bytes.
+
+        Returns:
+            The address of its first byte.
+
+        Raises:
+            ValueError: it is not contiguous, or overlaps what is registered.
+        """
+        if not data.flags.c_contiguous:
+            raise ValueError(f"{name}: the bytes are not contiguous")
+        start = int(data.ctypes.data)
+        place = Range(start, data.size)
+        if any(place.overlaps(Range(area.start, area.end - area.start)) for area in self._areas):
+            raise ValueError(f"{name}: some bytes are already registered")
+        insort(self._areas, Area(start, start + data.size, kind, name, data), key=_start)
+        self._starts = [area.start for area in self._areas]
+        return start
+
+    def release(self, start: int) -> None:
+        """No longer let work touch the area that starts there. Raises `OutOfBounds`."""
+        area = self.find(start, 0)
+        if area.start != start:
+            raise OutOfBounds(f"{self._place(start)} is not the start of an area")
+        self._areas.remove(area)
+        self._starts = [area.start for area in self._areas]
+
+    def find(self, start: int, nbytes: int) -> Area:
+        """The area that holds all of these bytes. Raises `OutOfBounds`."""
+        index = bisect_right(self._starts, start) - 1
+        if index >= 0:
+            area = self._areas[index]
+            if start + nbytes <= area.end:
+                return area
+        raise OutOfBounds(f"{nbytes} bytes at {self._place(start)} are outside registered memory")
+
+    def _place(self, start: int) -> str:
+        """An address as an offset from the nearest area: the same in every run."""
+        if not self._areas:
+            return "an unknown address"
+        area = min(self._areas, key=lambda area: abs(start - area.start))
+        return f"{area.name} {start - area.start:+}"
+
+    def view(self, start: int, nbytes: int) -> Bytes:
+        """These very bytes. Raises `OutOfBounds`."""
+        area = self.find(start, nbytes)
+        offset = start - area.start
+        return area.data[offset : offset + nbytes]
+
+    def image(self) -> tuple[bytes, ...]:
+        """All bytes of all areas."""
+        return tuple(area.data.tobytes() for area in self._areas)
