@@ -9,8 +9,6 @@ from collections.abc import Hashable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-import numpy as np
-
 from kvexact.impl.simulation.memory import Memory
 from kvexact.impl.simulation.work import Copy, Fill, Work, call
 
@@ -93,7 +91,7 @@ class Action:
 
     def is_ready(self) -> bool:
         """Whether all that comes before it has ended."""
-        return all(before.done for before in self.after)
+        return not self.after or all(before.done for before in self.after)
 
     def is_read(self) -> bool:
         """Whether no source remains to be read."""
@@ -102,12 +100,13 @@ class Action:
     def steps(self) -> Iterator[Step]:
         """The steps that may run now."""
         ready = self.is_ready()
+        if not ready and self.order is Order.STREAM:
+            return
         most = _READ if ready else _UNREAD
-        if ready or self.order is not Order.STREAM:
-            for part, phase in enumerate(self.phases):
-                if phase <= most:
-                    yield Step(self, part)
-        if ready and all(phase == _WRITTEN for phase in self.phases):
+        for part, phase in enumerate(self.phases):
+            if phase <= most:
+                yield Step(self, part)
+        if ready and min(self.phases, default=_WRITTEN) == _WRITTEN:
             yield Step(self, END)
 
     def unread(self) -> Iterator[Piece]:
@@ -138,26 +137,22 @@ class Action:
 
     def _read(self, part: int, memory: Memory) -> list[bytes]:
         found = []
-        for piece in self.parts[part]:
-            item = self.items[piece.item]
+        for index, start, end in self.parts[part]:
+            item = self.items[index]
             if isinstance(item, Copy):
-                nbytes = piece.end - piece.start
-                found.append(memory.view(item.source + piece.start, nbytes).tobytes())
+                found.append(memory.read(item.source + start, end - start))
         return found
 
     def _write(self, part: int, memory: Memory) -> None:
         staged = iter(self.staged.pop(part, ()))
-        for piece in self.parts[part]:
-            item = self.items[piece.item]
-            if not isinstance(item, Copy | Fill):
-                call(item, memory)
-                continue
-            nbytes = piece.end - piece.start
-            target = memory.view(item.target + piece.start, nbytes)
+        for index, start, end in self.parts[part]:
+            item = self.items[index]
             if isinstance(item, Copy):
-                target[:] = np.frombuffer(next(staged), np.uint8)
+                memory.write(item.target + start, next(staged))
+            elif isinstance(item, Fill):
+                memory.fill(item.target + start, item.value, end - start)
             else:
-                target.fill(item.value)
+                call(item, memory)
 
     def state(self) -> Hashable:
         """Equal for two runs of a program where this action has done the same in both."""

@@ -30,8 +30,10 @@ class _Path(Schedule):
         """Every byte on its own: any other way to split is one of the orders of these parts."""
         return [[Piece(item, at, at + 1)] for item, size in enumerate(sizes) for at in range(size)]
 
-    def choose(self, point: Point) -> Step | None:
-        options = [*point.steps] if point.forced else [*point.steps, None]
+    def choose(self, point: Point) -> Sequence[Step]:
+        options: list[list[Step]] = [[step] for step in point.steps()]
+        if not point.forced:
+            options.append([])
         depth = len(self.widths)
         if depth == len(self.path):
             state = (point.key, point.forced, tuple(self._seen), point.state())

@@ -4,10 +4,14 @@ Addresses are those of the bytes in this process, so that compiled kernels can w
 access is made before its whole range was found inside one registered area.
 """
 
+import ctypes
 from bisect import bisect_right, insort
+from collections.abc import Sequence
 from enum import Enum
 from operator import attrgetter
 from typing import NamedTuple
+
+import numpy as np
 
 from kvexact.impl.target import Bytes, OutOfBounds
 
@@ -77,10 +81,7 @@ class Memory:
 
     def release(self, start: int) -> None:
         """No longer let work touch the area that starts there. Raises `OutOfBounds`."""
-        area = self.find(start, 0)
-        if area.start != start:
-            raise OutOfBounds(f"{self._place(start)} is not the start of an area")
-        self._areas.remove(area)
+        self._areas.remove(self.starting(start))
         self._starts = [area.start for area in self._areas]
 
     def find(self, start: int, nbytes: int) -> Area:
@@ -99,11 +100,45 @@ class Memory:
         area = min(self._areas, key=lambda area: abs(start - area.start))
         return f"{area.name} {start - area.start:+}"
 
-    def view(self, start: int, nbytes: int) -> Bytes:
-        """These very bytes. Raises `OutOfBounds`."""
-        area = self.find(start, nbytes)
-        offset = start - area.start
-        return area.data[offset : offset + nbytes]
+    def starting(self, start: int) -> Area:
+        """The area that starts there. Raises `OutOfBounds`."""
+        area = self.find(start, 0)
+        if area.start != start:
+            raise OutOfBounds(f"{self._place(start)} is not the start of an area")
+        return area
+
+    def find_all(self, starts: Sequence[int], sizes: Sequence[int]) -> list[Area]:
+        """The areas that hold all of these ranges, each area once. Raises `OutOfBounds`."""
+        first = np.array(starts, np.int64)
+        index = np.searchsorted(np.array(self._starts, np.int64), first, "right") - 1
+        ends = np.array([*(area.end for area in self._areas), -1], np.int64)
+        wrong = np.flatnonzero(first + np.array(sizes, np.int64) > ends[index])  # -1 is the last
+        if wrong.size:
+            self.find(starts[wrong[0]], sizes[wrong[0]])
+        return [self._areas[one] for one in np.unique(index)]
+
+    # Accesses. All raise `OutOfBounds`, and then nothing was read or written.
+
+    def read(self, start: int, nbytes: int) -> bytes:
+        """A copy of these bytes."""
+        self.find(start, nbytes)
+        return ctypes.string_at(start, nbytes)
+
+    def write(self, start: int, data: bytes) -> None:
+        """Store these bytes."""
+        self.find(start, len(data))
+        ctypes.memmove(start, data, len(data))
+
+    def fill(self, start: int, value: int, nbytes: int) -> None:
+        """Store one byte many times."""
+        self.find(start, nbytes)
+        ctypes.memset(start, value, nbytes)
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """Read bytes and store them."""
+        self.find(source, nbytes)
+        self.find(target, nbytes)
+        ctypes.memmove(target, source, nbytes)
 
     def image(self) -> tuple[bytes, ...]:
         """All bytes of all areas."""

@@ -1,23 +1,25 @@
 """The device's work: what is pending, and the loop in which the schedule lets it run."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from kvexact.impl.simulation.actions import Action, Key, Order, Step
 from kvexact.impl.simulation.memory import Memory
 from kvexact.impl.simulation.schedules import Point, Schedule
 from kvexact.impl.simulation.work import Work, perform, size
 
+_Goals = Callable[[], Iterator[Step]]
 
-def _with_ancestors(goals: Iterable[Action]) -> set[Action]:
-    """Actions that must end so that all goals have ended."""
+
+def _with_ancestors(goals: Iterable[Action]) -> list[Action]:
+    """Actions that must end so that all goals have ended, in no order."""
     found: set[Action] = set()
-    waiting = [goal for goal in goals if not goal.done]
+    waiting = [*goals]
     while waiting:
         action = waiting.pop()
-        if action not in found:
+        if action not in found and not action.done:
             found.add(action)
-            waiting += [before for before in action.after if not before.done]
-    return found
+            waiting += action.after
+    return [*found]
 
 
 class Queue:
@@ -30,6 +32,14 @@ class Queue:
         self._idle = 0
         self._is_running = False
 
+    def perform(self, items: Sequence[Work]) -> None:
+        """Do work at once, where nothing is pending. Raises `OutOfBounds`."""
+        self._is_running = True
+        try:
+            perform(items, self.memory)
+        finally:
+            self._is_running = False
+
     def submit(
         self,
         key: Key,
@@ -37,80 +47,74 @@ class Queue:
         items: Sequence[Work],
         after: tuple[Action, ...],
         order: Order = Order.STREAM,
-    ) -> Action | None:
-        """Queue an action; None where it has already ended.
-
-        Raises:
-            OutOfBounds: a step that ran meanwhile would have left registered memory.
-        """
-        if self.schedule.eager:
-            self._guarded_perform(items)
-            return None
-        parts = self.schedule.split(key, [size(item) for item in items]) if items else []
-        action = Action(key, what, items, [part for part in parts if part], after, order)
+    ) -> Action:
+        """Queue an action. Time passes. Raises `OutOfBounds`."""
+        parts = self.schedule.split(key, [size(item) for item in items])
+        action = Action(key, what, items, parts, after, order)
         self.pending.append(action)
         if order is Order.DURING_API_CALL:
             self._fetch(action)
         self.let_run(key)
-        return None if action.done else action
+        return action
 
     def let_run(self, key: Key) -> None:
-        """Time passes: what the schedule wants to run does."""
-        self._run(key, (), forced=False)
+        """Time passes: what the schedule wants to run does. Raises `OutOfBounds`."""
+        self.ask(key, ())
 
     def ask(self, key: Key, goals: Sequence[Action]) -> bool:
-        """Time passes; whether all goals have ended."""
-        if not self._run(key, goals, forced=False):
-            self._idle += 1
-        return all(goal.done for goal in goals)
+        """Time passes; whether all goals have ended. Raises `OutOfBounds`."""
+        find = self._steps_to(goals)
+        while self.pending and self._step(key, find, forced=False):
+            pass
+        done = all(goal.done for goal in goals)
+        self._idle += not done
+        return done
 
     def finish(self, key: Key, goals: Sequence[Action]) -> None:
-        """Time passes until all goals have ended."""
-        self._run(key, goals, forced=True)
-
-    def _run(self, key: Key, goals: Sequence[Action], *, forced: bool) -> bool:
-        """Let steps run; whether one did."""
-        ran = False
-        while self.pending and not (forced and all(goal.done for goal in goals)):
-            wanted = _with_ancestors(goals)
-            steps = [step for action in self.pending for step in action.steps()]
-            needed = [step for step in steps if step.action in wanted]
-            if not self._step(key, steps, needed, forced=forced):
-                break
-            ran = True
-        return ran
+        """Time passes until all goals have ended. Raises `OutOfBounds`."""
+        find = self._steps_to(goals)
+        while not all(goal.done for goal in goals):
+            self._step(key, find, forced=True)
 
     def _fetch(self, action: Action) -> None:
         """Time passes until an action's sources are read."""
-        while not action.is_read():
-            steps = [step for one in self.pending for step in one.steps()]
-            needed = [step for step in steps if step.action is action and step.phase == 0]
-            self._step(action.key, steps, needed, forced=True)
 
-    def _step(
-        self, key: Key, steps: Sequence[Step], needed: Sequence[Step], *, forced: bool
-    ) -> bool:
-        """Let the schedule choose a step and run it; whether it chose one."""
-        point = Point(key, steps, needed, forced, self._idle, self.state)
-        step = self.schedule.choose(point)
-        if step is None:
+        def find() -> Iterator[Step]:
+            return (step for step in action.steps() if step.phase == 0)
+
+        while not action.is_read():
+            self._step(action.key, find, forced=True)
+
+    def _steps_to(self, goals: Sequence[Action]) -> _Goals:
+        """A function that finds the steps which may run now and lead to these goals."""
+        wanted: list[Action] = []
+
+        def find() -> Iterator[Step]:
+            if not wanted:
+                found = _with_ancestors(goals)
+                wanted.extend(sorted(found, key=self.pending.index))
+            for action in wanted:
+                if not action.done:
+                    yield from action.steps()
+
+        return find
+
+    def _step(self, key: Key, goals: _Goals, *, forced: bool) -> bool:
+        """Let the schedule choose steps and run them; whether it chose any."""
+        point = Point(key, self.pending, goals, forced, self._idle, self.state)
+        steps = self.schedule.choose(point)
+        if not steps:
             return False
         self._idle = 0
         self._is_running = True
         try:
-            step.action.advance(step.part, self.memory)
+            for action, part in steps:
+                action.advance(part, self.memory)
+                if action.done:
+                    self.pending.remove(action)
         finally:
             self._is_running = False
-        if step.action.done:
-            self.pending.remove(step.action)
         return True
-
-    def _guarded_perform(self, items: Sequence[Work]) -> None:
-        self._is_running = True
-        try:
-            perform(items, self.memory)
-        finally:
-            self._is_running = False
 
     def require_host(self) -> None:
         """Raise `RuntimeError` within a host function or a task, which may call nothing here."""

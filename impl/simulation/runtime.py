@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 
 from kvexact.impl.simulation.actions import Action, Key, Order
 from kvexact.impl.simulation.hazards import Hazard, pending_reads, pending_writes
-from kvexact.impl.simulation.memory import Kind, Memory, Range
+from kvexact.impl.simulation.memory import Area, Kind, Memory, Range
 from kvexact.impl.simulation.queue import Queue
 from kvexact.impl.simulation.schedules import Schedule
 from kvexact.impl.simulation.streams import Event, Stream, StreamKind, Streams
-from kvexact.impl.simulation.work import Call, Copy, Fill, Work, require_independent
+from kvexact.impl.simulation.work import Call, Copy, Fill, Undefined, Work, require_independent
 from kvexact.impl.target import OutOfBounds
 
 
@@ -64,7 +64,8 @@ class Runtime:
         """
         copy = Copy(target, source, nbytes)
         kinds = {self._kind(source, nbytes), self._kind(target, nbytes)}
-        require_independent([copy])
+        if abs(target - source) < nbytes:
+            raise Undefined("source and target overlap")
         key = self._key()
         action = self._submit(key, "memcpy", [copy], stream)
         if Kind.DEVICE not in kinds and action is not None:
@@ -88,9 +89,8 @@ class Runtime:
         if stream.kind is StreamKind.LEGACY:
             raise ValueError("a batch cannot be queued in the legacy default stream")
         copies = [Copy(*one) for one in zip(targets, sources, sizes, strict=True)]
-        for copy in copies:
-            self._kind(copy.source, copy.nbytes)
-            self._kind(copy.target, copy.nbytes)
+        for area in self.memory.find_all([*targets, *sources], [*sizes, *sizes]):
+            self._require_kept(area)
         require_independent(copies)
         self._submit(self._key(), "memcpy batch", copies, stream, order)
 
@@ -131,8 +131,8 @@ class Runtime:
         Raises:
             OutOfBounds: it is not registered, or is already being freed.
         """
-        self._kind(start, 0)
-        area = self.memory.find(start, 0)
+        area = self.memory.starting(start)
+        self._require_kept(area)
         key = self._key()
         self._freed.add(start)
 
@@ -194,9 +194,12 @@ class Runtime:
     def _kind(self, start: int, nbytes: int) -> Kind:
         """The kind of memory that a call names. Raises `OutOfBounds`."""
         area = self.memory.find(start, nbytes)
+        self._require_kept(area)
+        return area.kind
+
+    def _require_kept(self, area: Area) -> None:
         if area.start in self._freed:
             raise OutOfBounds(f"{area.name} is used by a call after the call that frees it")
-        return area.kind
 
     def _key(self) -> Key:
         self._queue.require_host()
@@ -213,6 +216,9 @@ class Runtime:
         order: Order = Order.STREAM,
         after: tuple[Action, ...] = (),
     ) -> Action | None:
+        if self._queue.schedule.eager:
+            self._queue.perform(items)
+            return None
         before = self._streams.before(stream) + after
         stream.tail = self._queue.submit(key, what, items, before, order)
         return stream.tail

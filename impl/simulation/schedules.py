@@ -6,11 +6,12 @@ of a trace takes its own decisions with it and leaves all others as they were.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import ClassVar
 
-from kvexact.impl.simulation.actions import Key, Part, Piece, Step
+from kvexact.impl.simulation.actions import Action, Key, Part, Piece, Step
 
 #: A device makes progress: this many queries in a row may see none.
 PATIENCE = 4
@@ -35,29 +36,35 @@ class Point:
 
     Attributes:
         key: the call.
-        steps: what may run, in the order in which it was queued; never empty.
-        needed: those of them that the call waits for or asks about.
+        pending: actions that have not ended, oldest first; never empty.
+        goals: the steps that the call waits for or asks about, found when they are asked for.
         forced: whether the call cannot return before they ran.
         idle: how many queries in a row saw no step run.
         state: equal for two runs whose device is in the same state.
     """
 
     key: Key
-    steps: Sequence[Step]
-    needed: Sequence[Step]
+    pending: Sequence[Action]
+    goals: Callable[[], Iterator[Step]]
     forced: bool
     idle: int
     state: Callable[[], Hashable]
 
-    @property
-    def must_run(self) -> bool:
-        """Whether a needed step has to run now."""
-        return bool(self.needed) and (self.forced or self.idle >= PATIENCE)
+    def steps(self) -> Iterator[Step]:
+        """What may run now, in the order in which it was queued."""
+        for action in self.pending:
+            yield from action.steps()
+
+    def must(self) -> Iterator[Step]:
+        """Steps of which one has to run now; none where the call may go on."""
+        if self.forced or self.idle >= PATIENCE:
+            yield from self.goals()
 
 
 def whole(sizes: Sequence[int]) -> list[Part]:
     """All items in one part."""
-    return [[Piece(item, 0, size) for item, size in enumerate(sizes) if size]]
+    pieces = [Piece(item, 0, size) for item, size in enumerate(sizes) if size]
+    return [pieces] if pieces else []
 
 
 class Schedule(ABC):
@@ -67,20 +74,23 @@ class Schedule(ABC):
     eager: ClassVar[bool] = False
 
     def split(self, key: Key, sizes: Sequence[int]) -> list[Part]:  # noqa: ARG002
-        """Parts of an action with items of these sizes; each byte in exactly one part."""
+        """Parts of an action, none empty, with each byte of items of these sizes in one of them."""
         return whole(sizes)
 
     @abstractmethod
-    def choose(self, point: Point) -> Step | None:
-        """The step that runs next, or None: the call goes on. Not None where one must run."""
+    def choose(self, point: Point) -> Sequence[Step]:
+        """The steps that run next, in this order; then it is asked again. None: the call goes on.
+
+        A step that may run still may after others have. One at least where one must run.
+        """
 
 
 class Late(Schedule):
     """As late as allowed: only what a call waits for runs, in the order it was queued."""
 
-    def choose(self, point: Point) -> Step | None:
+    def choose(self, point: Point) -> Sequence[Step]:
         """See `Schedule`."""
-        return point.needed[0] if point.must_run else None
+        return [*islice(point.must(), 1)]
 
 
 class Early(Schedule):
@@ -88,9 +98,9 @@ class Early(Schedule):
 
     eager = True
 
-    def choose(self, point: Point) -> Step | None:
+    def choose(self, point: Point) -> Sequence[Step]:
         """See `Schedule`."""
-        return point.steps[0]
+        return [*point.steps()]
 
 
 #: An action's share of the points at which a step of it runs, in quarters; one of them by hash.
@@ -102,10 +112,11 @@ class Hashed(Schedule):
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
+        self._moods: dict[Key, int] = {}
 
     def split(self, key: Key, sizes: Sequence[int]) -> list[Part]:
         """One to three parts; each item is cut at some byte and its ends go to any parts."""
-        count = mixed(self.seed, *key) % 3 + 1
+        count = (self._mood(key) >> 32) % 3 + 1
         if count == 1:
             return whole(sizes)
         parts: list[list[Piece]] = [[] for _ in range(count)]
@@ -115,21 +126,31 @@ class Hashed(Schedule):
             for start, end, part in ((0, cut, choice & 15), (cut, size, choice >> 4 & 15)):
                 if start < end:
                     parts[part % count].append(Piece(item, start, end))
-        return [*parts]
+        return [part for part in parts if part]
 
-    def choose(self, point: Point) -> Step | None:
+    def choose(self, point: Point) -> Sequence[Step]:
         """See `Schedule`."""
-        ranks = {step: self._rank(point.key, step) for step in point.steps}
-        willing = [step for step, rank in ranks.items() if rank % 4 < self._eagerness(step)]
-        if not willing and point.must_run:
-            willing = list(point.needed)
-        return min(willing, key=ranks.__getitem__, default=None)
+        here = mixed(*point.key, self.seed)  # another order of these than in a mood
+        ranks: dict[Step, int] = {}
+        for action in point.pending:
+            for step in action.steps():
+                mood = self._mood(action.key)
+                rank = mixed(here ^ mood, _code(step))
+                if rank % 4 < _EAGERNESS[mood % len(_EAGERNESS)]:
+                    ranks[step] = rank
+        if not ranks:
+            return [*islice(point.must(), 1)]
+        return sorted(ranks, key=ranks.__getitem__)
 
-    def _rank(self, point: Key, step: Step) -> int:
-        return mixed(self.seed, *point, *step.action.key, step.part, step.phase)
+    def _mood(self, key: Key) -> int:
+        if key not in self._moods:
+            self._moods[key] = mixed(self.seed, *key)
+        return self._moods[key]
 
-    def _eagerness(self, step: Step) -> int:
-        return _EAGERNESS[mixed(self.seed, *step.action.key) // 3 % len(_EAGERNESS)]
+
+def _code(step: Step) -> int:
+    """A number of its own for each step of an action."""
+    return step.part << 2 | step.phase & 3
 
 
 def schedule(number: int) -> Schedule:

@@ -5,8 +5,9 @@ one indivisible step; what should interleave is given as several tasks, or as co
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
 
 from kvexact.impl.simulation.memory import Memory, Range
 
@@ -15,8 +16,7 @@ class Undefined(Exception):
     """A call whose effect CUDA leaves undefined."""
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(NamedTuple):
     """Bytes from address ``source`` to address ``target``."""
 
     target: int
@@ -24,8 +24,7 @@ class Copy:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fill:
+class Fill(NamedTuple):
     """``nbytes`` times the byte ``value`` from address ``target`` on."""
 
     target: int
@@ -33,8 +32,7 @@ class Fill:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A function that reads and writes memory by itself.
 
     Attributes:
@@ -81,23 +79,24 @@ def perform(items: Sequence[Work], memory: Memory) -> None:
     """Do all of it at once. Raises `OutOfBounds`."""
     for item in items:
         if isinstance(item, Copy):
-            source = memory.view(item.source, item.nbytes)
-            memory.view(item.target, item.nbytes)[:] = source
+            memory.copy(*item)
         elif isinstance(item, Fill):
-            memory.view(item.target, item.nbytes).fill(item.value)
+            memory.fill(*item)
         else:
             call(item, memory)
 
 
 def require_independent(copies: Sequence[Copy]) -> None:
     """Raise `Undefined` where a copy writes what it or another of them reads or writes."""
-    written = sorted(Range(copy.target, copy.nbytes) for copy in copies if copy.nbytes)
-    for one, following in pairwise(written):
-        if following.start < one.end:
-            raise Undefined("two copies of one call write the same byte")
-    at = 0
-    for place in sorted(Range(copy.source, copy.nbytes) for copy in copies):
-        while at < len(written) and written[at].end <= place.start:
-            at += 1  # both lists are sorted, so no later source meets this target either
-        if at < len(written) and written[at].overlaps(place):
-            raise Undefined("a copy reads what it or another copy of its call writes")
+    table = np.array(copies, np.int64).reshape(-1, 3)
+    targets, sources, sizes = table[table[:, 2] > 0].T
+    order = np.argsort(targets)
+    starts = targets[order]
+    ends = starts + sizes[order]
+    if (starts[1:] < ends[:-1]).any():
+        raise Undefined("two copies of one call write the same byte")
+    # Targets are apart, so a source meets one of them if it meets the last that starts before its
+    # end.
+    last = np.searchsorted(starts, sources + sizes, "left") - 1
+    if ((last >= 0) & (ends[last] > sources)).any():
+        raise Undefined("a copy reads what it or another copy of its call writes")
