@@ -423,6 +423,14 @@ PROGRAMS = [
         why="S4",
     ),
     _program(
+        "bytes arrive before the stream is idle",
+        Copy("n", "p", "d"),
+        Get("p"),
+        QueryStream("n"),
+        allowed="p F, p T, d F, d T",
+        why="S4: that bytes are there does not mean that the copy is complete",
+    ),
+    _program(
         "a copy on the host waits for its stream",
         Copy("n", "p", "d"),
         Record("E", "n"),
@@ -615,6 +623,14 @@ PROGRAMS = [
         Get("q"),
         allowed="p q, p e, d q, d e",
         why="B1",
+    ),
+    _program(
+        "the last copy of a batch is seen first",
+        Batch("n", (("p", "d"), ("q", "e"))),
+        Get("q"),
+        Get("p"),
+        allowed="q p, q d, e p, e d",
+        why="B1: e p needs the second copy to run before the first",
     ),
     _program(
         "a batch in stream order",

@@ -1,6 +1,6 @@
 """The simulation shows every outcome that CUDA's documents allow, and no other."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from functools import cache, partial
 
 import happens_before
@@ -9,15 +9,28 @@ import stream_programs_simulated
 from stream_programs import PROGRAMS, Program
 
 from kvexact.impl.simulation import exhaustive
-from kvexact.impl.simulation.schedules import schedule
+from kvexact.impl.simulation.actions import Action, Order, Step
+from kvexact.impl.simulation.queue import Queue
+from kvexact.impl.simulation.runtime import Runtime
+from kvexact.impl.simulation.schedules import schedule, whole
+from kvexact.impl.simulation.streams import Streams
 
 by_name = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 
 
+def named(name: str) -> Program:
+    (program,) = [program for program in PROGRAMS if program.name == name]
+    return program
+
+
 @cache
 def allowed(name: str) -> set[str]:
-    (program,) = [program for program in PROGRAMS if program.name == name]
-    return happens_before.outcomes(program)
+    return happens_before.outcomes(named(name))
+
+
+def shown(program: Program) -> set[str]:
+    found = exhaustive.outcomes(partial(stream_programs_simulated.run, program))
+    return {" ".join(map(str, seen)) for seen in found}
 
 
 def simulated(program: Program, number: int) -> str:
@@ -35,8 +48,7 @@ def test_brute_force_agrees_with_what_is_written(program: Program) -> None:
 
 @by_name
 def test_all_schedules_show_what_is_allowed(program: Program) -> None:
-    found = exhaustive.outcomes(partial(stream_programs_simulated.run, program))
-    assert {" ".join(map(str, seen)) for seen in found} == allowed(program.name)
+    assert shown(program) == allowed(program.name)
 
 
 @by_name
@@ -57,3 +69,91 @@ def test_hashed_schedules_show_most_outcomes() -> None:
     }
     total = sum(len(allowed(program.name)) for program in PROGRAMS)
     assert sum(map(len, missed.values())) <= total / 10, missed
+
+
+# A simulation with one rule broken must be found out.
+
+_steps = Action.steps
+_advance = Action.advance
+
+
+def _one_part_at_a_time(action: Action) -> Iterator[Step]:
+    yield from list(_steps(action))[:1]
+
+
+def _read_and_write_at_once(action: Action, part: int, *rest: object) -> None:
+    is_read = part >= 0 and action.phases[part] == 0
+    _advance(action, part, *rest)
+    if is_read:
+        _advance(action, part, *rest)
+
+
+def _over_with_the_last_byte(action: Action, part: int, *rest: object) -> None:
+    _advance(action, part, *rest)
+    action.done = min(action.phases, default=2) == 2
+
+
+Patches = list[tuple[object, str, object]]
+_orders = stream_programs_simulated.ORDERS
+SABOTAGES: dict[str, tuple[Patches, str]] = {
+    "streams have no order": (
+        [(Streams, "before", lambda *_: ())],
+        "one stream is in order",
+    ),
+    "the legacy stream is like others": (
+        [(Streams, "before", lambda _, stream: (stream.tail,) if stream.tail else ())],
+        "the legacy stream waits for blocking ones",
+    ),
+    "waits are forgotten": (
+        [(Runtime, "wait", lambda *_: None)],
+        "an event orders streams",
+    ),
+    "records capture nothing": (
+        [(Runtime, "record", lambda *_: None)],
+        "an event orders streams",
+    ),
+    "queries say yes": (
+        [(Queue, "ask", lambda *_: True)],
+        "a query tells no lies",
+    ),
+    "nobody waits": (
+        [(Queue, "finish", lambda queue, key, goals: queue.let_run(key))],
+        "from host to host",
+    ),
+    "any order is stream order": (
+        [(stream_programs_simulated, "ORDERS", _orders | {"any": Order.STREAM})],
+        "any order reads before earlier work",
+    ),
+    "any order reads during the call": (
+        [(stream_programs_simulated, "ORDERS", _orders | {"any": Order.DURING_API_CALL})],
+        "any order reads after the call",
+    ),
+    "during the call reads later": (
+        [(stream_programs_simulated, "ORDERS", _orders | {"during": Order.ANY})],
+        "sources read during the call",
+    ),
+    "copies are not taken apart": (
+        [(exhaustive._Path, "split", lambda *arguments: whole(arguments[-1]))],
+        "the host sees half a copy",
+    ),
+    "copies of a batch have an order": (
+        [(Action, "steps", _one_part_at_a_time)],
+        "the last copy of a batch is seen first",
+    ),
+    "a byte is read and written at once": (
+        [(Action, "advance", _read_and_write_at_once)],
+        "two copies swap",
+    ),
+    "an action is over with its last byte": (
+        [(Action, "advance", _over_with_the_last_byte)],
+        "bytes arrive before the stream is idle",
+    ),
+}
+
+
+@pytest.mark.parametrize("sabotage", SABOTAGES)
+def test_a_broken_rule_is_found(sabotage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    patches, name = SABOTAGES[sabotage]
+    for patch in patches:
+        monkeypatch.setattr(*patch)
+    assert shown(named(name)) != allowed(name)
