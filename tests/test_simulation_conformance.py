@@ -5,7 +5,9 @@ from functools import cache, partial
 
 import happens_before
 import pytest
+import stream_programs_cuda
 import stream_programs_simulated
+from simulated_driver import SimulatedDriver
 from stream_programs import PROGRAMS, Program
 
 from kvexact.impl.simulation import exhaustive
@@ -54,6 +56,29 @@ def test_all_schedules_show_what_is_allowed(program: Program) -> None:
 @by_name
 def test_hashed_schedules_show_what_is_allowed(program: Program) -> None:
     assert {simulated(program, number) for number in range(50)} <= allowed(program.name)
+
+
+on_device = pytest.mark.parametrize(
+    "program",
+    [program for program in PROGRAMS if stream_programs_cuda.can_run(program)],
+    ids=lambda program: program.name,
+)
+
+
+@on_device
+def test_a_gpu_shows_only_what_is_allowed(program: Program) -> None:
+    library = stream_programs_cuda.driver()
+    if isinstance(library, str):
+        pytest.skip(library)
+    found = {stream_programs_cuda.run(program, library) for _ in range(50)}
+    assert found <= allowed(program.name)
+
+
+@on_device
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_way_to_a_gpu_on_a_simulated_driver(program: Program, number: int) -> None:
+    library = SimulatedDriver(number)
+    assert stream_programs_cuda.run(program, library) == simulated(program, number)
 
 
 def test_enough_programs_are_written_out() -> None:
