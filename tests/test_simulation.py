@@ -306,6 +306,24 @@ def test_half_a_copy_is_seen() -> None:
     assert len(halves) > 5
 
 
+@pytest.mark.parametrize(
+    ("number", "ends_as"), [(0, b"NEW IDS?"), (1, b"old ids!"), (13, b"NEW ids!")]
+)
+def test_the_worked_example_of_the_documentation(number: int, ends_as: bytes) -> None:
+    staging = np.frombuffer(b"old ids!", np.uint8).copy()
+    device = np.zeros(8, np.uint8)
+    runtime = Runtime(schedule(number))
+    source = runtime.memory.register("staging", staging, Kind.PINNED)
+    target = runtime.memory.register("device", device, Kind.DEVICE)
+    stream = runtime.stream(blocking=False)
+    runtime.begin(0)
+    runtime.memcpy_async(target, source, 8, stream)
+    staging[:] = np.frombuffer(b"NEW IDS?", np.uint8)
+    runtime.begin(1)
+    runtime.synchronize(stream)
+    assert device.tobytes() == ends_as
+
+
 # The enumeration.
 
 

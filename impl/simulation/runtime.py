@@ -79,7 +79,7 @@ class Runtime:
         order: Order,
         stream: Stream,
     ) -> None:
-        """Copies without order among themselves; as a whole in stream order (rules B1 to B5).
+        """Copies without order among themselves; as a whole in stream order (rules B1 to B6).
 
         Raises:
             OutOfBounds: a range is not registered.

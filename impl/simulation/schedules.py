@@ -79,7 +79,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def choose(self, point: Point) -> Sequence[Step]:
-        """The steps that run next, in this order; then it is asked again. None: the call goes on.
+        """The steps that run next, in this order; then it is asked again. Empty: the call goes on.
 
         A step that may run still may after others have. One at least where one must run.
         """
@@ -101,10 +101,6 @@ class Early(Schedule):
     def choose(self, point: Point) -> Sequence[Step]:
         """See `Schedule`."""
         return [*point.steps()]
-
-
-#: An action's share of the points at which a step of it runs, in quarters; one of them by hash.
-_EAGERNESS = (0, 0, 1, 2, 4)
 
 
 class Hashed(Schedule):
@@ -136,7 +132,8 @@ class Hashed(Schedule):
             for step in action.steps():
                 mood = self._mood(action.key)
                 rank = mixed(here ^ mood, _code(step))
-                if rank % 4 < _EAGERNESS[mood % len(_EAGERNESS)]:
+                # A fifth of the actions never run before they must, a fifth at every point.
+                if rank % 4 < mood % 5:
                     ranks[step] = rank
         if not ranks:
             return [*islice(point.must(), 1)]
