@@ -164,8 +164,9 @@ def test_the_ranges_of_a_call_are_checked_before_it_runs() -> None:
     bench = Bench()
     ran: list[int] = []
     outside = (Range(bench.device + 8, 9),)
-    bench.runtime.launch([Call(lambda: ran.append(1), outside, ())], bench.stream)
-    with pytest.raises(OutOfBounds):
+    bench.runtime.begin(7)
+    bench.runtime.launch([Call(lambda: ran.append(1), outside, ())], bench.stream, "gather")
+    with pytest.raises(OutOfBounds, match=r"gather of op 7: 9 bytes at device \+8 are outside"):
         bench.runtime.synchronize(bench.stream)
     assert not ran
 

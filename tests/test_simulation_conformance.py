@@ -5,6 +5,7 @@ from functools import cache, partial
 
 import happens_before
 import pytest
+import random_programs
 import stream_programs_cuda
 import stream_programs_simulated
 from simulated_driver import SimulatedDriver
@@ -90,10 +91,16 @@ def test_hashed_schedules_show_most_outcomes() -> None:
     missed = {
         program.name: rest
         for program in PROGRAMS
-        if (rest := allowed(program.name) - {simulated(program, number) for number in range(300)})
+        if (rest := allowed(program.name) - {simulated(program, number) for number in range(100)})
     }
     total = sum(len(allowed(program.name)) for program in PROGRAMS)
     assert sum(map(len, missed.values())) <= total / 10, missed
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs(seed: int) -> None:
+    program = random_programs.program(seed)
+    assert shown(program) == happens_before.outcomes(program), program.ops
 
 
 # A simulation with one rule broken must be found out.
@@ -142,7 +149,7 @@ SABOTAGES: dict[str, tuple[Patches, str]] = {
         "a query tells no lies",
     ),
     "nobody waits": (
-        [(Queue, "finish", lambda queue, key, goals: queue.let_run(key))],
+        [(Queue, "finish", lambda *_: None)],
         "from host to host",
     ),
     "any order is stream order": (

@@ -36,6 +36,8 @@ class _Path(Schedule):
             options.append([])
         depth = len(self.widths)
         if depth == len(self.path):
+            # A call asks at most once while it waits and once while it does not, each time until
+            # nothing runs: so with what the host has seen this says where the program is.
             state = (point.key, point.forced, tuple(self._seen), point.state())
             if state in self._met:
                 raise _Known

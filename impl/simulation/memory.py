@@ -8,7 +8,6 @@ import ctypes
 from bisect import bisect_right, insort
 from collections.abc import Sequence
 from enum import Enum
-from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -50,15 +49,12 @@ class Area(NamedTuple):
     data: Bytes
 
 
-_start = attrgetter("start")
-
-
 class Memory:
     """The areas that work may touch."""
 
     def __init__(self) -> None:
-        self._areas: list[Area] = []
-        self._starts: list[int] = []
+        self._areas: dict[int, Area] = {}  # by start, in the order in which they were registered
+        self._starts: list[int] = []  # sorted
 
     def register(self, name: str, data: Bytes, kind: Kind) -> int:
         """Let work touch ``data``, which is one contiguous run of bytes.
@@ -73,22 +69,25 @@ class Memory:
             raise ValueError(f"{name}: the bytes are not contiguous")
         start = int(data.ctypes.data)
         place = Range(start, data.size)
-        if any(place.overlaps(Range(area.start, area.end - area.start)) for area in self._areas):
+        if any(
+            place.overlaps(Range(area.start, area.end - area.start))
+            for area in self._areas.values()
+        ):
             raise ValueError(f"{name}: some bytes are already registered")
-        insort(self._areas, Area(start, start + data.size, kind, name, data), key=_start)
-        self._starts = [area.start for area in self._areas]
+        self._areas[start] = Area(start, start + data.size, kind, name, data)
+        insort(self._starts, start)
         return start
 
     def release(self, start: int) -> None:
         """No longer let work touch the area that starts there. Raises `OutOfBounds`."""
-        self._areas.remove(self.starting(start))
-        self._starts = [area.start for area in self._areas]
+        del self._areas[self.starting(start).start]
+        self._starts.remove(start)
 
     def find(self, start: int, nbytes: int) -> Area:
         """The area that holds all of these bytes. Raises `OutOfBounds`."""
         index = bisect_right(self._starts, start) - 1
         if index >= 0:
-            area = self._areas[index]
+            area = self._areas[self._starts[index]]
             if start + nbytes <= area.end:
                 return area
         raise OutOfBounds(f"{nbytes} bytes at {self._place(start)} are outside registered memory")
@@ -97,7 +96,7 @@ class Memory:
         """An address as an offset from the nearest area: the same in every run."""
         if not self._areas:
             return "an unknown address"
-        area = min(self._areas, key=lambda area: abs(start - area.start))
+        area = min(self._areas.values(), key=lambda area: abs(start - area.start))
         return f"{area.name} {start - area.start:+}"
 
     def starting(self, start: int) -> Area:
@@ -111,11 +110,11 @@ class Memory:
         """The areas that hold all of these ranges, each area once. Raises `OutOfBounds`."""
         first = np.array(starts, np.int64)
         index = np.searchsorted(np.array(self._starts, np.int64), first, "right") - 1
-        ends = np.array([*(area.end for area in self._areas), -1], np.int64)
+        ends = np.array([*(self._areas[one].end for one in self._starts), -1], np.int64)
         wrong = np.flatnonzero(first + np.array(sizes, np.int64) > ends[index])  # -1 is the last
         if wrong.size:
             self.find(starts[wrong[0]], sizes[wrong[0]])
-        return [self._areas[one] for one in np.unique(index)]
+        return [self._areas[self._starts[one]] for one in np.unique(index)]
 
     # Accesses. All raise `OutOfBounds`, and then nothing was read or written.
 
@@ -141,5 +140,5 @@ class Memory:
         ctypes.memmove(target, source, nbytes)
 
     def image(self) -> tuple[bytes, ...]:
-        """All bytes of all areas."""
-        return tuple(area.data.tobytes() for area in self._areas)
+        """All bytes of all areas, in the order in which they were registered."""
+        return tuple(area.data.tobytes() for area in self._areas.values())

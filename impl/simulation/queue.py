@@ -6,6 +6,7 @@ from kvexact.impl.simulation.actions import Action, Key, Order, Step
 from kvexact.impl.simulation.memory import Memory
 from kvexact.impl.simulation.schedules import Point, Schedule
 from kvexact.impl.simulation.work import Work, perform, size
+from kvexact.impl.target import OutOfBounds
 
 _Goals = Callable[[], Iterator[Step]]
 
@@ -112,6 +113,8 @@ class Queue:
                 action.advance(part, self.memory)
                 if action.done:
                     self.pending.remove(action)
+        except OutOfBounds as error:  # the call that runs into it is seldom the one that queued it
+            raise OutOfBounds(f"{action.what} of op {action.key[0]}: {error}") from error
         finally:
             self._is_running = False
         return True
