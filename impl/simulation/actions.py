@@ -1,0 +1,160 @@
+"""Actions: work in a stream, taken apart into steps that run one at a time.
+
+A step is the smallest thing that a schedule can run: read the sources of one part, write its
+targets (calls run then), or, when all parts are written, end the action. Parts have no order among
+themselves. An action that has ended lets what comes after it begin, and queries see it.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from kvexact.impl.simulation.memory import Memory
+from kvexact.impl.simulation.work import Copy, Fill, Work, call
+
+#: Names an action: the id of the op that made it, and the ordinal of the call within that op.
+Key = tuple[int, int]
+
+
+class Order(Enum):
+    """When the sources of a batch may be read (`cudaMemcpySrcAccessOrder`)."""
+
+    STREAM = "stream"
+    DURING_API_CALL = "during the call"
+    ANY = "any"
+
+
+class Piece(NamedTuple):
+    """Bytes ``start`` to ``end`` of the ``item``-th copy or fill; of a call 0 to 1."""
+
+    item: int
+    start: int
+    end: int
+
+
+Part = Sequence[Piece]
+
+_UNREAD, _READ, _WRITTEN = range(3)
+
+#: The step that ends an action, in place of a part's number.
+END = -1
+
+
+class Step(NamedTuple):
+    """The next step of a part, or the end of an action."""
+
+    action: "Action"
+    part: int
+
+    @property
+    def phase(self) -> int:
+        """0: the part is read; 1: it is written; -1: the action ends."""
+        return END if self.part == END else self.action.phases[self.part]
+
+
+class Action:
+    """See the module.
+
+    Args:
+        key: its name.
+        what: the call that made it, for people.
+        items: what it does.
+        parts: how the schedule takes it apart; each byte of each item is in exactly one part.
+        after: actions that must have ended before this one begins.
+        order: when its sources may be read.
+    """
+
+    __slots__ = ("after", "done", "items", "key", "order", "parts", "phases", "staged", "what")
+
+    def __init__(
+        self,
+        key: Key,
+        what: str,
+        items: Sequence[Work],
+        parts: Sequence[Part],
+        after: tuple["Action", ...],
+        order: Order = Order.STREAM,
+    ) -> None:
+        self.key = key
+        self.what = what
+        self.items = items
+        self.parts = parts
+        self.after = after
+        self.order = order
+        self.done = False
+        # A part without copies has nothing to read ahead.
+        self.phases = [
+            _UNREAD if any(isinstance(items[piece.item], Copy) for piece in part) else _READ
+            for part in parts
+        ]
+        self.staged: dict[int, list[bytes]] = {}
+
+    def is_ready(self) -> bool:
+        """Whether all that comes before it has ended."""
+        return not self.after or all(before.done for before in self.after)
+
+    def is_read(self) -> bool:
+        """Whether no source remains to be read."""
+        return _UNREAD not in self.phases
+
+    def steps(self) -> Iterator[Step]:
+        """The steps that may run now."""
+        ready = self.is_ready()
+        if not ready and self.order is Order.STREAM:
+            return
+        most = _READ if ready else _UNREAD
+        for part, phase in enumerate(self.phases):
+            if phase <= most:
+                yield Step(self, part)
+        if ready and min(self.phases, default=_WRITTEN) == _WRITTEN:
+            yield Step(self, END)
+
+    def unread(self) -> Iterator[Piece]:
+        """The pieces that may still read."""
+        for part, phase in zip(self.parts, self.phases, strict=True):
+            if phase == _UNREAD:
+                yield from part
+            elif phase == _READ:  # the copies are staged; calls read when they run
+                yield from (one for one in part if not isinstance(self.items[one.item], Copy))
+
+    def unwritten(self) -> Iterator[Piece]:
+        """The pieces that may still write."""
+        for part, phase in zip(self.parts, self.phases, strict=True):
+            if phase != _WRITTEN:
+                yield from part
+
+    def advance(self, part: int, memory: Memory) -> None:
+        """Run a step. Raises `OutOfBounds`."""
+        if part == END:
+            self.done = True
+            self.after = ()
+        elif self.phases[part] == _UNREAD:
+            self.staged[part] = self._read(part, memory)
+            self.phases[part] = _READ
+        else:
+            self._write(part, memory)
+            self.phases[part] = _WRITTEN
+
+    def _read(self, part: int, memory: Memory) -> list[bytes]:
+        found = []
+        for index, start, end in self.parts[part]:
+            item = self.items[index]
+            if isinstance(item, Copy):
+                found.append(memory.read(item.source + start, end - start))
+        return found
+
+    def _write(self, part: int, memory: Memory) -> None:
+        staged = iter(self.staged.pop(part, ()))
+        for index, start, end in self.parts[part]:
+            item = self.items[index]
+            if isinstance(item, Copy):
+                memory.write(item.target + start, next(staged))
+            elif isinstance(item, Fill):
+                memory.fill(item.target + start, item.value, end - start)
+            else:
+                call(item, memory)
+
+    def state(self) -> Hashable:
+        """Equal for two runs of a program where this action has done the same in both."""
+        staged = tuple((part, tuple(data)) for part, data in sorted(self.staged.items()))
+        return self.key, tuple(self.phases), staged

@@ -1,0 +1,144 @@
+"""Registered memory: which bytes work may touch, and of what kind they are.
+
+Addresses are those of the bytes in this process, so that compiled kernels can work on them. No
+access is made before its whole range was found inside one registered area.
+"""
+
+import ctypes
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+
+from kvexact.impl.target import Bytes, OutOfBounds
+
+
+class Kind(Enum):
+    """Where bytes lie, which decides how copies of them are ordered against the host."""
+
+    DEVICE = "device"
+    PINNED = "pinned"
+    PAGEABLE = "pageable"
+
+
+class Range(NamedTuple):
+    """Bytes from address ``start`` on."""
+
+    start: int
+    nbytes: int
+
+    @property
+    def end(self) -> int:
+        """The first address behind it."""
+        return self.start + self.nbytes
+
+    def overlaps(self, other: "Range") -> bool:
+        """Whether some byte is in both."""
+        return max(self.start, other.start) < min(self.end, other.end)
+
+
+class Area(NamedTuple):
+    """A registered area; work may touch ``data``, whose first byte has the address ``start``."""
+
+    start: int
+    end: int
+    kind: Kind
+    name: str
+    data: Bytes
+
+
+class Memory:
+    """The areas that work may touch."""
+
+    def __init__(self) -> None:
+        self._areas: dict[int, Area] = {}  # by start, in the order in which they were registered
+        self._starts: list[int] = []  # sorted
+
+    def register(self, name: str, data: Bytes, kind: Kind) -> int:
+        """Let work touch ``data``, which is one contiguous run of bytes.
+
+        Returns:
+            The address of its first byte.
+
+        Raises:
+            ValueError: it is not contiguous, or overlaps what is registered.
+        """
+        if not data.flags.c_contiguous:
+            raise ValueError(f"{name}: the bytes are not contiguous")
+        start = int(data.ctypes.data)
+        place = Range(start, data.size)
+        if any(
+            place.overlaps(Range(area.start, area.end - area.start))
+            for area in self._areas.values()
+        ):
+            raise ValueError(f"{name}: some bytes are already registered")
+        self._areas[start] = Area(start, start + data.size, kind, name, data)
+        insort(self._starts, start)
+        return start
+
+    def release(self, start: int) -> None:
+        """No longer let work touch the area that starts there. Raises `OutOfBounds`."""
+        del self._areas[self.starting(start).start]
+        self._starts.remove(start)
+
+    def find(self, start: int, nbytes: int) -> Area:
+        """The area that holds all of these bytes. Raises `OutOfBounds`."""
+        index = bisect_right(self._starts, start) - 1
+        if index >= 0:
+            area = self._areas[self._starts[index]]
+            if start + nbytes <= area.end:
+                return area
+        raise OutOfBounds(f"{nbytes} bytes at {self._place(start)} are outside registered memory")
+
+    def _place(self, start: int) -> str:
+        """An address as an offset from the nearest area: the same in every run."""
+        if not self._areas:
+            return "an unknown address"
+        area = min(self._areas.values(), key=lambda area: abs(start - area.start))
+        return f"{area.name} {start - area.start:+}"
+
+    def starting(self, start: int) -> Area:
+        """The area that starts there. Raises `OutOfBounds`."""
+        area = self.find(start, 0)
+        if area.start != start:
+            raise OutOfBounds(f"{self._place(start)} is not the start of an area")
+        return area
+
+    def find_all(self, starts: Sequence[int], sizes: Sequence[int]) -> list[Area]:
+        """The areas that hold all of these ranges, each area once. Raises `OutOfBounds`."""
+        first = np.array(starts, np.int64)
+        index = np.searchsorted(np.array(self._starts, np.int64), first, "right") - 1
+        ends = np.array([*(self._areas[one].end for one in self._starts), -1], np.int64)
+        wrong = np.flatnonzero(first + np.array(sizes, np.int64) > ends[index])  # -1 is the last
+        if wrong.size:
+            self.find(starts[wrong[0]], sizes[wrong[0]])
+        return [self._areas[self._starts[one]] for one in np.unique(index)]
+
+    # Accesses. All raise `OutOfBounds`, and then nothing was read or written.
+
+    def read(self, start: int, nbytes: int) -> bytes:
+        """A copy of these bytes."""
+        self.find(start, nbytes)
+        return ctypes.string_at(start, nbytes)
+
+    def write(self, start: int, data: bytes) -> None:
+        """Store these bytes."""
+        self.find(start, len(data))
+        ctypes.memmove(start, data, len(data))
+
+    def fill(self, start: int, value: int, nbytes: int) -> None:
+        """Store one byte many times."""
+        self.find(start, nbytes)
+        ctypes.memset(start, value, nbytes)
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """Read bytes and store them."""
+        self.find(source, nbytes)
+        self.find(target, nbytes)
+        ctypes.memmove(target, source, nbytes)
+
+    def image(self) -> tuple[bytes, ...]:
+        """All bytes of all areas, in the order in which they were registered."""
+        return tuple(area.data.tobytes() for area in self._areas.values())

@@ -1,0 +1,129 @@
+"""The device's work: what is pending, and the loop in which the schedule lets it run."""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+
+from kvexact.impl.simulation.actions import Action, Key, Order, Step
+from kvexact.impl.simulation.memory import Memory
+from kvexact.impl.simulation.schedules import Point, Schedule
+from kvexact.impl.simulation.work import Work, perform, size
+from kvexact.impl.target import OutOfBounds
+
+_Goals = Callable[[], Iterator[Step]]
+
+
+def _with_ancestors(goals: Iterable[Action]) -> list[Action]:
+    """Actions that must end so that all goals have ended, in no order."""
+    found: set[Action] = set()
+    waiting = [*goals]
+    while waiting:
+        action = waiting.pop()
+        if action not in found and not action.done:
+            found.add(action)
+            waiting += action.after
+    return [*found]
+
+
+class Queue:
+    """Pending actions of all streams, oldest first."""
+
+    def __init__(self, memory: Memory, schedule: Schedule) -> None:
+        self.memory = memory
+        self.schedule = schedule
+        self.pending: list[Action] = []
+        self._idle = 0
+        self._is_running = False
+
+    def perform(self, items: Sequence[Work]) -> None:
+        """Do work at once, where nothing is pending. Raises `OutOfBounds`."""
+        self._is_running = True
+        try:
+            perform(items, self.memory)
+        finally:
+            self._is_running = False
+
+    def submit(
+        self,
+        key: Key,
+        what: str,
+        items: Sequence[Work],
+        after: tuple[Action, ...],
+        order: Order = Order.STREAM,
+    ) -> Action:
+        """Queue an action. Time passes. Raises `OutOfBounds`."""
+        parts = self.schedule.split(key, [size(item) for item in items])
+        action = Action(key, what, items, parts, after, order)
+        self.pending.append(action)
+        if order is Order.DURING_API_CALL:
+            self._fetch(action)
+        self.let_run(key)
+        return action
+
+    def let_run(self, key: Key) -> None:
+        """Time passes: what the schedule wants to run does. Raises `OutOfBounds`."""
+        self.ask(key, ())
+
+    def ask(self, key: Key, goals: Sequence[Action]) -> bool:
+        """Time passes; whether all goals have ended. Raises `OutOfBounds`."""
+        find = self._steps_to(goals)
+        while self.pending and self._step(key, find, forced=False):
+            pass
+        done = all(goal.done for goal in goals)
+        self._idle += not done
+        return done
+
+    def finish(self, key: Key, goals: Sequence[Action]) -> None:
+        """Time passes until all goals have ended. Raises `OutOfBounds`."""
+        find = self._steps_to(goals)
+        while not all(goal.done for goal in goals):
+            self._step(key, find, forced=True)
+
+    def _fetch(self, action: Action) -> None:
+        """Time passes until an action's sources are read."""
+
+        def find() -> Iterator[Step]:
+            return (step for step in action.steps() if step.phase == 0)
+
+        while not action.is_read():
+            self._step(action.key, find, forced=True)
+
+    def _steps_to(self, goals: Sequence[Action]) -> _Goals:
+        """A function that finds the steps which may run now and lead to these goals."""
+        wanted: list[Action] = []
+
+        def find() -> Iterator[Step]:
+            if not wanted:
+                found = _with_ancestors(goals)
+                wanted.extend(sorted(found, key=self.pending.index))
+            for action in wanted:
+                if not action.done:
+                    yield from action.steps()
+
+        return find
+
+    def _step(self, key: Key, goals: _Goals, *, forced: bool) -> bool:
+        """Let the schedule choose steps and run them; whether it chose any."""
+        point = Point(key, self.pending, goals, forced, self._idle, self.state)
+        steps = self.schedule.choose(point)
+        if not steps:
+            return False
+        self._idle = 0
+        self._is_running = True
+        try:
+            for action, part in steps:
+                action.advance(part, self.memory)
+                if action.done:
+                    self.pending.remove(action)
+        except OutOfBounds as error:  # the call that runs into it is seldom the one that queued it
+            raise OutOfBounds(f"{action.what} of op {action.key[0]}: {error}") from error
+        finally:
+            self._is_running = False
+        return True
+
+    def require_host(self) -> None:
+        """Raise `RuntimeError` within a host function or a task, which may call nothing here."""
+        if self._is_running:
+            raise RuntimeError("a host function or a task called the simulation")
+
+    def state(self) -> Hashable:
+        """Equal for two runs of a program whose device is in the same state."""
+        return self.memory.image(), tuple(action.state() for action in self.pending)

@@ -1,0 +1,224 @@
+"""The calls of a CUDA runtime, on simulated streams.
+
+Each call first checks its arguments, then queues work or looks at it. Whatever it queues is pending
+until the schedule runs it. docs/time.md has the rules, with their sources, by the numbers here.
+"""
+
+from collections.abc import Callable, Sequence
+
+from kvexact.impl.simulation.actions import Action, Key, Order
+from kvexact.impl.simulation.hazards import Hazard, pending_reads, pending_writes
+from kvexact.impl.simulation.memory import Area, Kind, Memory, Range
+from kvexact.impl.simulation.queue import Queue
+from kvexact.impl.simulation.schedules import Schedule
+from kvexact.impl.simulation.streams import Event, Stream, StreamKind, Streams
+from kvexact.impl.simulation.work import Call, Copy, Fill, Undefined, Work, require_independent
+from kvexact.impl.target import OutOfBounds
+
+
+class Runtime:
+    """One device and its host thread.
+
+    Every call may raise `OutOfBounds` for a step that ran meanwhile and would have left registered
+    memory; what is pending then is not to be trusted. Within tasks and host functions every call
+    raises `RuntimeError`.
+
+    Attributes:
+        memory: what work may touch; areas are registered there.
+        legacy: the legacy default stream.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.memory = Memory()
+        self._queue = Queue(self.memory, schedule)
+        self._streams = Streams()
+        self._freed: set[int] = set()
+        self._op = 0
+        self._ordinal = 0
+        self.legacy = self._streams.legacy
+
+    def begin(self, op: int) -> None:
+        """From now on calls belong to this op; they are named (op, 0), (op, 1) and so on."""
+        self._op = op
+        self._ordinal = 0
+
+    def stream(self, *, blocking: bool = True) -> Stream:
+        """A new stream; a blocking one and the legacy stream wait for each other."""
+        return self._streams.create(blocking=blocking)
+
+    def event(self) -> Event:
+        """A new event that was never recorded."""
+        return Event()
+
+    # Work.
+
+    def memcpy_async(self, target: int, source: int, nbytes: int, stream: Stream) -> None:
+        """Copy bytes in stream order (rules C1 to C5).
+
+        Between two places on the host it returns when the bytes are there; otherwise the source may
+        be read, and the target written, until the action has ended: also pageable memory.
+
+        Raises:
+            OutOfBounds: a range is not registered.
+            Undefined: source and target overlap.
+        """
+        copy = Copy(target, source, nbytes)
+        kinds = {self._kind(source, nbytes), self._kind(target, nbytes)}
+        if abs(target - source) < nbytes:
+            raise Undefined("source and target overlap")
+        key = self._key()
+        action = self._submit(key, "memcpy", [copy], stream)
+        if Kind.DEVICE not in kinds and action is not None:
+            self._queue.finish(key, [action])
+
+    def memcpy_batch_async(
+        self,
+        targets: Sequence[int],
+        sources: Sequence[int],
+        sizes: Sequence[int],
+        order: Order,
+        stream: Stream,
+    ) -> None:
+        """Copies without order among themselves; as a whole in stream order (rules B1 to B6).
+
+        Raises:
+            OutOfBounds: a range is not registered.
+            Undefined: a copy writes what it or another one reads or writes.
+            ValueError: the stream is the legacy one.
+        """
+        if stream.kind is StreamKind.LEGACY:
+            raise ValueError("a batch cannot be queued in the legacy default stream")
+        copies = [Copy(*one) for one in zip(targets, sources, sizes, strict=True)]
+        for area in self.memory.find_all([*targets, *sources], [*sizes, *sizes]):
+            self._require_kept(area)
+        require_independent(copies)
+        self._submit(self._key(), "memcpy batch", copies, stream, order)
+
+    def memset_async(self, target: int, value: int, nbytes: int, stream: Stream) -> None:
+        """Fill bytes in stream order (rule M1).
+
+        Raises:
+            OutOfBounds: the range is not registered.
+            ValueError: it is pageable memory, or no byte value.
+        """
+        if not 0 <= value <= 0xFF:
+            raise ValueError(f"{value} is no byte")
+        if self._kind(target, nbytes) is Kind.PAGEABLE:
+            raise ValueError("the device cannot fill pageable memory")
+        self._submit(self._key(), "memset", [Fill(target, value, nbytes)], stream)
+
+    def launch(self, tasks: Sequence[Work], stream: Stream, name: str = "kernel") -> None:
+        """Run a kernel: tasks without order among themselves (rules K1, K2).
+
+        A task is a copy or a fill, of which each byte moves by itself, or a call, which is one
+        indivisible step. Ranges are checked when a task runs, as a device does.
+        """
+        self._submit(self._key(), name, tasks, stream)
+
+    def launch_host_function(
+        self,
+        function: Callable[[], None],
+        stream: Stream,
+        reads: tuple[Range, ...] | None = None,
+        writes: tuple[Range, ...] | None = None,
+    ) -> None:
+        """Call a function on the host in stream order (rules H1, H2); see `Call` for ranges."""
+        self._submit(self._key(), "host function", [Call(function, reads, writes)], stream)
+
+    def free_async(self, start: int, stream: Stream) -> None:
+        """Release the area that starts there, in stream order (rule F1).
+
+        Raises:
+            OutOfBounds: it is not registered, or is already being freed.
+        """
+        area = self.memory.starting(start)
+        self._require_kept(area)
+        key = self._key()
+        self._freed.add(start)
+
+        def release() -> None:
+            self.memory.release(start)
+            self._freed.remove(start)
+
+        place = Range(start, area.end - start)
+        self._submit(key, "free", [Call(release, (), (place,))], stream)
+
+    # Order.
+
+    def record(self, event: Event, stream: Stream) -> None:
+        """Capture what is in the stream now; what the event captured before is forgotten (E1)."""
+        event.captured = self._submit(self._key(), "record", [], stream)
+
+    def wait(self, stream: Stream, event: Event) -> None:
+        """Later work in the stream waits for what the event has captured by now (E2, E3)."""
+        captured = () if event.captured is None or event.captured.done else (event.captured,)
+        self._submit(self._key(), "wait", [], stream, after=captured)
+
+    def query(self, event: Event) -> bool:
+        """Whether all that the event captured has ended; True if it was never recorded (E4)."""
+        return self._queue.ask(self._key(), self._captured(event))
+
+    def query_stream(self, stream: Stream) -> bool:
+        """Whether an event recorded there now would already have ended (S4)."""
+        return self._queue.ask(self._key(), self._streams.before(stream))
+
+    def synchronize_event(self, event: Event) -> None:
+        """Return when all that the event captured has ended (E4)."""
+        self._queue.finish(self._key(), self._captured(event))
+
+    def synchronize(self, stream: Stream) -> None:
+        """Return when all that an event recorded there now would capture has ended (S4)."""
+        self._queue.finish(self._key(), self._streams.before(stream))
+
+    def synchronize_device(self) -> None:
+        """Return when all work has ended (S5)."""
+        self._queue.finish(self._key(), list(self._queue.pending))
+
+    def pass_time(self) -> None:
+        """The host does something else; work may run. No call of CUDA's."""
+        self._queue.let_run(self._key())
+
+    # What is pending.
+
+    def pending_writes(self) -> list[Hazard]:
+        """What may still be written; every other byte is settled."""
+        return pending_writes(self._queue.pending)
+
+    def pending_reads(self) -> list[Hazard]:
+        """What may still be read."""
+        return pending_reads(self._queue.pending)
+
+    def _captured(self, event: Event) -> list[Action]:
+        return [] if event.captured is None else [event.captured]
+
+    def _kind(self, start: int, nbytes: int) -> Kind:
+        """The kind of memory that a call names. Raises `OutOfBounds`."""
+        area = self.memory.find(start, nbytes)
+        self._require_kept(area)
+        return area.kind
+
+    def _require_kept(self, area: Area) -> None:
+        if area.start in self._freed:
+            raise OutOfBounds(f"{area.name} is used by a call after the call that frees it")
+
+    def _key(self) -> Key:
+        self._queue.require_host()
+        key = self._op, self._ordinal
+        self._ordinal += 1
+        return key
+
+    def _submit(
+        self,
+        key: Key,
+        what: str,
+        items: Sequence[Work],
+        stream: Stream,
+        order: Order = Order.STREAM,
+        after: tuple[Action, ...] = (),
+    ) -> Action | None:
+        if self._queue.schedule.eager:
+            self._queue.perform(items)
+            return None
+        before = self._streams.before(stream) + after
+        stream.tail = self._queue.submit(key, what, items, before, order)
+        return stream.tail

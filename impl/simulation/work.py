@@ -1,0 +1,102 @@
+"""What an action does to memory, as frozen values: copies, fills and calls.
+
+A copy may be taken apart into bytes, each of which is read and, some time later, written. A call is
+one indivisible step; what should interleave is given as several tasks, or as copies.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kvexact.impl.simulation.memory import Memory, Range
+
+
+class Undefined(Exception):
+    """A call whose effect CUDA leaves undefined."""
+
+
+class Copy(NamedTuple):
+    """Bytes from address ``source`` to address ``target``."""
+
+    target: int
+    source: int
+    nbytes: int
+
+
+class Fill(NamedTuple):
+    """``nbytes`` times the byte ``value`` from address ``target`` on."""
+
+    target: int
+    value: int
+    nbytes: int
+
+
+class Call(NamedTuple):
+    """A function that reads and writes memory by itself.
+
+    Attributes:
+        function: what is called, once.
+        reads, writes: the bytes that it may touch, checked before it runs; None: not known. It then
+            checks its accesses by itself, and no byte counts as settled before it ran.
+    """
+
+    function: Callable[[], None]
+    reads: tuple[Range, ...] | None = None
+    writes: tuple[Range, ...] | None = None
+
+
+Work = Copy | Fill | Call
+
+
+def size(item: Work) -> int:
+    """Into how many single steps it can be taken apart: bytes, or one call."""
+    return 1 if isinstance(item, Call) else item.nbytes
+
+
+def reads(item: Work, start: int, end: int) -> tuple[Range, ...] | None:
+    """What its bytes from ``start`` to ``end`` read; None: not known."""
+    if isinstance(item, Copy):
+        return (Range(item.source + start, end - start),)
+    return () if isinstance(item, Fill) else item.reads
+
+
+def writes(item: Work, start: int, end: int) -> tuple[Range, ...] | None:
+    """What its bytes from ``start`` to ``end`` write; None: not known."""
+    if isinstance(item, Call):
+        return item.writes
+    return (Range(item.target + start, end - start),)
+
+
+def call(item: Call, memory: Memory) -> None:
+    """Run a call, its ranges checked before. Raises `OutOfBounds`."""
+    for place in (*(item.reads or ()), *(item.writes or ())):
+        memory.find(*place)
+    item.function()
+
+
+def perform(items: Sequence[Work], memory: Memory) -> None:
+    """Do all of it at once. Raises `OutOfBounds`."""
+    for item in items:
+        if isinstance(item, Copy):
+            memory.copy(*item)
+        elif isinstance(item, Fill):
+            memory.fill(*item)
+        else:
+            call(item, memory)
+
+
+def require_independent(copies: Sequence[Copy]) -> None:
+    """Raise `Undefined` where a copy writes what it or another of them reads or writes."""
+    table = np.array(copies, np.int64).reshape(-1, 3)
+    targets, sources, sizes = table[table[:, 2] > 0].T
+    order = np.argsort(targets)
+    starts = targets[order]
+    ends = starts + sizes[order]
+    if (starts[1:] < ends[:-1]).any():
+        raise Undefined("two copies of one call write the same byte")
+    # Targets are apart, so a source meets one of them if it meets the last that starts before its
+    # end.
+    last = np.searchsorted(starts, sources + sizes, "left") - 1
+    if ((last >= 0) & (ends[last] > sources)).any():
+        raise Undefined("a copy reads what it or another copy of its call writes")
