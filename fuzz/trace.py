@@ -16,7 +16,6 @@ from kvexact.refmodel.spec import Geometry, GeometryError
 VERSION = 1
 _SIGNATURE_PARTS = 4
 _ID_MAX = 2**62
-_OLD_NAMES = {"cell_format": "page_format"}
 _KEYS = {"kvexact", "target", "family", "signature", "note", "geometry", "ops", "recorded"}
 
 
@@ -146,19 +145,9 @@ def parse(data: bytes) -> Trace:
 
 
 def _geometry(raw: object) -> Geometry:
-    raw = _renamed(raw)
     found: Geometry = _convert(raw, Geometry, "geometry")
     _check_keys(raw, found, "geometry")
     return found
-
-
-def _renamed(raw: object) -> object:
-    """The same plain data with what was once called otherwise under its name of today."""
-    if isinstance(raw, list):
-        return [_renamed(item) for item in raw]
-    if isinstance(raw, dict):
-        return {_OLD_NAMES.get(key, key): _renamed(value) for key, value in raw.items()}
-    return raw
 
 
 def _check_keys(raw: object, found: object, where: str) -> None:

@@ -182,12 +182,10 @@ def test_loading_runs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "trap" not in sys.modules
 
 
-def test_an_old_file_is_read_with_the_defaults_of_what_it_does_not_know() -> None:
-    """Formats were cell formats; there were no side buffers, shared slots, scales or values."""
+def test_what_a_file_leaves_out_is_as_by_default() -> None:
     raw = json.loads(dump(TRACE))
     (group,) = raw["geometry"]["groups"]
     (layers,) = group["layer_sets"]
-    layers["cell_format"] = layers.pop("page_format")
     for key in ("side", "k_scale", "v_scale"):
         del layers[key]
     del group["tokens_per_state"], raw["ops"][0]["zero"]
