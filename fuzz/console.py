@@ -9,7 +9,7 @@ class Output(Console):
     """Standard output, as it is: no highlighting, no markup, no line broken but in tables."""
 
     def __init__(self) -> None:
-        super().__init__(highlight=False)
+        super().__init__(highlight=False, emoji=False)  # a:x:b is no smiley
 
     def say(self, text: str = "", **style: Any) -> None:
         """Print lines as they are."""

@@ -135,7 +135,8 @@ def as_death(status: int | None) -> Wrong:
     if status is None:
         name = "unknown status"
     elif status < 0:
-        outcome, name = "signal", Signals(-status).name
+        known = {number.value: number.name for number in Signals}
+        outcome, name = "signal", known.get(-status, f"signal {-status}")
     else:
         name = f"exit status {status}"
     return Wrong(outcome, None, f"the process died ({name})", name=name)

@@ -21,7 +21,7 @@ from kvexact.fuzz.channel import (
     Raised,
     Shapes,
 )
-from kvexact.fuzz.run import Wrong, is_bytes, raised, view_of
+from kvexact.fuzz.run import Wrong, is_bytes, raised, said, view_of
 from kvexact.fuzz.targets import NamedTarget, UnknownTarget, find_target
 from kvexact.impl.target import Area, Bytes, Unavailable
 from kvexact.refmodel.spec import Refused
@@ -94,7 +94,7 @@ class _Server:
         try:
             facts = getattr(self._target, call.what)(call.geometry)
         except Refused as refusal:
-            return Answer(refused=(refusal.reason, refusal.text))
+            return Answer(refused=(said(refusal.reason), said(refusal.text)))
         value = _plain_facts(facts)
         return self._seen(value) if call.what == "open" else Answer(value)
 
@@ -104,7 +104,7 @@ class _Server:
         try:
             read = self._target.apply(op, rows)
         except Refused as refusal:
-            return self._seen(refused=(refusal.reason, refusal.text))
+            return self._seen(refused=(said(refusal.reason), said(refusal.text)))
         if read is None:
             return self._seen()
         return self._seen(read=self._told_rows(read))

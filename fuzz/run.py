@@ -64,6 +64,8 @@ Outcome = Literal[
 ]
 
 _COPIED_BYTES = 32 * 1024
+#: Characters that are kept of what a target says.
+_SAID_CHARS = 2000
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
@@ -251,7 +253,7 @@ class Run:
         try:
             read = self.target.apply(op, rows)
         except Refused as refusal:
-            reason, text = refusal.reason, f" ({refusal.text})"
+            reason, text = said(refusal.reason), f" ({said(refusal.text)})"
         except BaseException as error:
             raise self._raised(error, op) from error
         if reason != predicted:
@@ -389,7 +391,16 @@ def raised(error: BaseException) -> Wrong:
         outcome = "device_lost"
     elif isinstance(error, MemoryError) or name == "OutOfMemoryError":
         outcome = "out_of_memory"
-    return Wrong(outcome, None, f"the target raised {name}: {error}", name=name)
+    return Wrong(outcome, None, f"the target raised {name}: {said(error)}", name=name)
+
+
+def said(value: object) -> str:
+    """What a target says, as text that is of a sane length and can be written down."""
+    try:
+        text = str(value)[:_SAID_CHARS]
+    except Exception as error:  # noqa: BLE001 - a target's own code may raise anything
+        return f"(its text raises {type(error).__name__})"
+    return text.encode(errors="backslashreplace").decode()
 
 
 def view_of(target: Target, area: Area) -> Bytes:

@@ -47,6 +47,25 @@ class Raises(AtZero):
         raise ZeroDivisionError("oops")
 
 
+class Mumble(Exception):
+    """Longer than anybody reads, and no file can hold it."""
+
+    def __str__(self) -> str:
+        return "\udc80" * 10_000_000
+
+
+class Mumbles(AtZero):
+    def misbehave(self) -> None:
+        raise Mumble
+
+
+class SendsSignal40(AtZero):
+    """A signal that has a number, and no name."""
+
+    def misbehave(self) -> None:
+        os.kill(os.getpid(), 40)
+
+
 class LeavesPython(AtZero):
     def misbehave(self) -> None:
         sys.exit("enough")

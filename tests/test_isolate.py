@@ -56,6 +56,8 @@ CASES = [
     Case("Raises", "exception", "ZeroDivisionError"),
     Case("LeavesPython", "exception", "SystemExit"),
     Case("Interrupts", "exception", "KeyboardInterrupt"),
+    Case("Mumbles", "exception", "Mumble"),
+    Case("SendsSignal40", "signal", "signal 40"),
     Case("Exits", "exit", "exit status 3"),
     Case("EatsMemory", "out_of_memory", "MemoryError", LITTLE),
     Case("WritesOutside", "out_of_bounds", "OutOfBounds"),
