@@ -8,7 +8,7 @@ import click
 
 from kvexact.fuzz.artefacts import ROOT, RunDirectory, make_run_directory, save
 from kvexact.fuzz.cli import BadInput
-from kvexact.fuzz.cli_limits import Duration
+from kvexact.fuzz.cli_limits import SEED, Duration
 from kvexact.fuzz.cli_targets import able_target, in_child, target_option
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.counts import Counts
@@ -36,7 +36,7 @@ _MAX_OPS, _CI_SEED = 100_000, 0
     show_default=True,
     help="Where choices come from.",
 )
-@click.option("--seed", type=click.IntRange(0), help="Drawn and printed if not given; 0 in CI.")
+@click.option("--seed", type=SEED, help="Drawn and printed if not given; 0 in CI.")
 @click.option("--max-ops", "--ops", type=click.IntRange(1), help="Stop after this many acted ops.")
 @click.option("--max-time", type=Duration(), help="Stop earlier, after this time.")
 @click.option("--first", is_flag=True, help="Stop at the first failure.")

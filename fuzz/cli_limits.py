@@ -1,4 +1,4 @@
-"""Times and sizes on the command line, and the limits of an isolated target."""
+"""Seeds, times and sizes on the command line, and the limits of an isolated target."""
 
 import re
 from collections.abc import Callable
@@ -8,6 +8,9 @@ from typing import Any
 import click
 
 from kvexact.fuzz.isolate import Limits
+
+#: A seed that fits into every file that names it.
+SEED = click.IntRange(0, 2**62)
 
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _UNITS_BYTES = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}

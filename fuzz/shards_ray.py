@@ -16,7 +16,7 @@ import click
 
 from kvexact.fuzz.artefacts import write_atomically
 from kvexact.fuzz.cli import BadInput
-from kvexact.fuzz.cli_limits import Duration
+from kvexact.fuzz.cli_limits import SEED, Duration
 from kvexact.fuzz.cli_report import baseline_of, baseline_option, day_of, lines, today_option
 from kvexact.fuzz.cli_targets import named_target
 from kvexact.fuzz.console import Output
@@ -57,7 +57,7 @@ def run_shard(arguments: list[str], shard: str) -> Shard:
 
 @click.command("soak-ray")
 @click.option("--target", "target_name", required=True, metavar="NAME", help="As of soak.")
-@click.option("--seed", type=click.IntRange(0), required=True, help="The seed of all shards.")
+@click.option("--seed", type=SEED, required=True, help="The seed of all shards.")
 @click.option("--shards", type=click.IntRange(1, 100_000), required=True, help="How many.")
 @click.option("--max-ops", type=click.IntRange(1), help="Of each shard; repeatable.")
 @click.option("--max-time", type=Duration(), help="Of each shard; a faster machine does more.")
