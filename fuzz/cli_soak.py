@@ -12,7 +12,7 @@ from kvexact.fuzz import coverage
 from kvexact.fuzz.about import commit
 from kvexact.fuzz.artefacts import save, write_atomically
 from kvexact.fuzz.cli import BadInput
-from kvexact.fuzz.cli_limits import Duration, limit_options
+from kvexact.fuzz.cli_limits import SEED, Duration, limit_options
 from kvexact.fuzz.cli_report import baseline_of, baseline_option, day_of, lines, today_option
 from kvexact.fuzz.cli_targets import able_target, in_child, target_option
 from kvexact.fuzz.console import Output
@@ -60,7 +60,7 @@ class ShardOf(click.ParamType[str]):
     show_default=True,
     help="Processes; their number does not change what is found.",
 )
-@click.option("--seed", type=click.IntRange(0), help="Drawn and printed if not given.")
+@click.option("--seed", type=SEED, help="Drawn and printed if not given.")
 @click.option("--shard", type=ShardOf(), help="A share of a soak on many machines.")
 @click.option(
     "--out",
@@ -191,16 +191,21 @@ class _Keeper:
         found = record(finding, saved, 1, failed_runs)
         self.state.found.append(found)
         self.state.save()
-        early = self.early.get(tuple(finding.failure.signature))
+        early = self.early.get(found.signature)
         if early:
             early.unlink(missing_ok=True)
         self.console.say("\n".join(["", *block(finding, saved.command), f"  {found.often}"]))
 
-    def counted(self, number: int) -> None:
-        """At the end of a round, save it and decide the next one."""
+    def counted(self, number: int, reported: bool) -> None:  # noqa: FBT001 - as it is called
+        """At the end of a round, save it and decide the next one.
+
+        It is not saved while a failure of it is being reduced: a soak that is killed then goes on
+        before that failure, and meets it again.
+        """
         if number % ROUND:
             return
-        self.state.take(self.tally, number)
+        if reported:
+            self.state.take(self.tally, number)
         weights = favour(self.tally.counts, self.state.plan.families, self.target.target_type)
         self.source.start_round(weights, number + ROUND)
 

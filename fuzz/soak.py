@@ -26,6 +26,8 @@ _POLL_S = 0.2
 
 #: A run ends after so many processes that died or lost their device; each costs a new one.
 DEATHS_MOST = 100
+#: A run ends after so many kinds of failure; each takes room on disk.
+KINDS_MOST = 1000
 
 
 class Source(Protocol):
@@ -147,7 +149,8 @@ class Soak:
         max_seconds: stop early.
         first: stop at the first failure.
         stopped: whether somebody wants the run to end.
-        counted: is told the number of the next example, each time one was counted in its turn.
+        counted: is told the number of the next example, each time one was counted in its turn, and
+            whether every failure counted so far was reported.
         came: is told each new failure as it comes, before it is reduced.
         start: number of the first example.
     """
@@ -160,7 +163,7 @@ class Soak:
     max_seconds: float | None = None
     first: bool = False
     stopped: Callable[[], bool] = bool
-    counted: Callable[[int], None] = lambda _: None
+    counted: Callable[[int, bool], None] = lambda *_: None
     came: Callable[[Finding], None] = lambda _: None
     start: int = 0
     _next: int = field(init=False)
@@ -201,6 +204,8 @@ class Soak:
             self._merge_rest()
         if self.tally.deaths >= DEATHS_MOST:
             self.tally.ended = f"{self.tally.deaths} processes died or lost their device"
+        elif len(self.tally.failures) >= KINDS_MOST:
+            self.tally.ended = f"{len(self.tally.failures):,} kinds of failure"
         for number, finding in sorted(self._waiting.items()):
             self._say(self._reduced.get(number, Reduced(number, finding)))
         self.tally.seconds = time.monotonic() - started
@@ -210,6 +215,8 @@ class Soak:
         """Whether the results so far, and nothing else, end the run."""
         tally = self.tally
         if (self.first and tally.failures) or tally.deaths >= DEATHS_MOST:
+            return True
+        if len(tally.failures) >= KINDS_MOST:
             return True
         return self.max_ops is not None and max(tally.acted, tally.examples) >= self.max_ops
 
@@ -230,7 +237,7 @@ class Soak:
         while self._next in self._came and not self._enough():
             self._count(self._came.pop(self._next))
             self._next += 1
-            self.counted(self._next)
+            self.counted(self._next, not self._waiting)
 
     def _merge_rest(self) -> None:
         """Count results behind one that did not come in time."""

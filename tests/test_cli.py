@@ -551,6 +551,24 @@ def test_results_count_in_order() -> None:
     assert made.tally.geometries == 3
 
 
+def test_what_is_counted_is_told_with_whether_all_was_reported() -> None:
+    counted: list[tuple[int, bool]] = []
+    batches = [done(0, field="k"), done(1)], [Reduced(0, finding(0, "k"))], [done(2)]
+    made, _ = soak(Script(*batches), max_ops=30, counted=lambda *told: counted.append(told))
+    assert made.run()
+    assert counted == [(1, False), (2, False), (3, True)]
+
+
+def test_kinds_of_failure_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvexact.fuzz.soak.KINDS_MOST", 2)
+    source = Script([done(number, field=f"{number}") for number in range(3)])
+    made, told = soak(source, max_seconds=0.1)
+    monkeypatch.setattr("kvexact.fuzz.soak._GRACE_S", -1.0)
+    assert made.run()
+    assert made.tally.ended == "2 kinds of failure"
+    assert told == [finding(0, "0"), finding(1, "1")]
+
+
 def test_the_first_in_order_is_reported_once() -> None:
     late = Reduced(5, finding(50, "k"))
     early = Reduced(1, finding(10, "k"))

@@ -7,19 +7,25 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 from click.testing import CliRunner, Result
 
 from kvexact.fuzz import coverage, results, summary_file
 from kvexact.fuzz.cli import main
+from kvexact.fuzz.cli_soak import _Keeper
+from kvexact.fuzz.console import Output
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Signature
 from kvexact.fuzz.families import FAMILIES
-from kvexact.fuzz.favour import favour, favoured_example
+from kvexact.fuzz.favour import Favour, favour, favoured_example
+from kvexact.fuzz.isolate import Limits
 from kvexact.fuzz.memory import resident_bytes
+from kvexact.fuzz.soak import Workers
 from kvexact.fuzz.soak_state import FILE, StateError, resume
 from kvexact.fuzz.stop import Stop
+from kvexact.fuzz.targets import find_target
 from kvexact.fuzz.trace import load
 from kvexact.impl.engine.engine import CpuEngine
 
@@ -148,6 +154,25 @@ def test_what_was_reported_before_a_kill_is_on_disk() -> None:
     assert [one.signature for one in found().findings] == [one.signature]
     assert not list(Path("out").glob("*.journal"))
     assert not list(Path("out").glob(".*.part"))
+
+
+def test_a_round_whose_failures_are_not_reported_yet_is_not_saved() -> None:
+    """Or a soak that is killed then goes on behind a failure that nothing on disk tells of."""
+    named = find_target("cpu")
+    state = resume(Path(), "cpu", NAMES, "", 3)
+    told: list[int] = []
+
+    class Rounds:
+        def start_round(self, favour: Favour, until: int) -> None:
+            told.append(until)
+
+    rounds = cast(Workers, Rounds())
+    keeper = _Keeper(named, Limits(), state, state.tally(), rounds, Output())
+    keeper.counted(16, reported=False)
+    assert state.snapshot.next == 0
+    keeper.counted(32, reported=True)
+    assert state.snapshot.next == 32
+    assert told == [32, 48]
 
 
 def test_rounds_favour_what_was_met_least() -> None:
