@@ -236,7 +236,8 @@ def _values(run: Run, op: ReadValues, layer_set: int, want: Bytes, got: Bytes) -
         f"  want  {_numbers(wanted[row, layer, head, element:])}",
         f"  got   {_numbers(found[row, layer, head, element:])}",
     )
-    return Failure(Signature("rows", "read_values", "read", part), lines)
+    concerned = _believed(run, f"g{op.group}.s{layer_set}.")
+    return Failure(Signature("rows", "read_values", "read", part), lines, facts=concerned)
 
 
 def _numbers(values: npt.NDArray[np.float32]) -> str:

@@ -38,6 +38,8 @@ def _not_one(runs: Sequence[Ran]) -> Iterator[str]:
             shards.setdefault((run.target, run.seed, of), []).append(run)
     for (target, seed, of), members in shards.items():
         there = {run.shard for run in members}
+        if len(there) < len(members):
+            yield f"{target}: a shard of seed {seed} is here twice, and counted twice"
         if len(there) < int(of):
             yield f"{target}: {len(there)} of {of} shards of seed {seed} are here"
         commits = list(dict.fromkeys(run.commit for run in members))

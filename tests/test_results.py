@@ -63,6 +63,8 @@ def test_shards_that_are_not_all_of_one_run_are_said(tmp_path: Path) -> None:
     assert merge([one, two]).complaints == ("cpu: 2 of 3 shards of seed 7 are here",)
     third = make_run(tmp_path, "1/3")
     assert merge([one, two, third]).complaints == ()
+    (line,) = merge([one, two, third, two]).complaints
+    assert line == "cpu: a shard of seed 7 is here twice, and counted twice"
     other = replace(third, runs=(replace(third.runs[0], commit="def456"),))
     (line,) = merge([one, two, other]).complaints
     assert line == "cpu: shards of seed 7 ran commits abc123 and def456"
