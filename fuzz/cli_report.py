@@ -9,8 +9,8 @@ from kvexact.fuzz.baseline import Baseline, BaselineError
 from kvexact.fuzz.baseline import load as load_baseline
 from kvexact.fuzz.cli import BadInput
 from kvexact.fuzz.console import Output
-from kvexact.fuzz.report import gather, write
-from kvexact.fuzz.report_faults import load_faults
+from kvexact.fuzz.report.faults import load_faults
+from kvexact.fuzz.report.files import gather, write
 from kvexact.fuzz.results import Result
 from kvexact.fuzz.summary_file import ResultError
 

@@ -9,8 +9,8 @@ from kvexact.fuzz.cli import BadInput
 from kvexact.fuzz.cli_targets import named_target, target_option
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.failure import Failure
+from kvexact.fuzz.pictures.show import draw_svg, draw_terminal
 from kvexact.fuzz.replay import TooLargeError, replay
-from kvexact.fuzz.show import draw_svg, draw_terminal
 from kvexact.fuzz.trace import Trace, TraceError, load, load_geometry
 from kvexact.refmodel.spec import Refused
 

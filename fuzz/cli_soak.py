@@ -21,7 +21,7 @@ from kvexact.fuzz.finding import Finding, block
 from kvexact.fuzz.isolate import Limits
 from kvexact.fuzz.items import families_of
 from kvexact.fuzz.progress import Progress, progress_line
-from kvexact.fuzz.report import write
+from kvexact.fuzz.report.files import write
 from kvexact.fuzz.results import Part, Ran, Result, record, versions
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.soak import Soak, Workers

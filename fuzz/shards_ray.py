@@ -20,7 +20,7 @@ from kvexact.fuzz.cli_limits import SEED, Duration
 from kvexact.fuzz.cli_report import baseline_of, baseline_option, day_of, lines, today_option
 from kvexact.fuzz.cli_targets import named_target
 from kvexact.fuzz.console import Output
-from kvexact.fuzz.report import gather, write
+from kvexact.fuzz.report.files import gather, write
 from kvexact.fuzz.summary_file import ResultError
 
 #: Exit codes of a soak that left a whole summary.

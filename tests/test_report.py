@@ -12,11 +12,12 @@ from click.testing import CliRunner
 from click.testing import Result as Ended
 from example_run import EVIL, make_run
 
-from kvexact.fuzz import report, summary_file
+from kvexact.fuzz import summary_file
 from kvexact.fuzz.cli import main
-from kvexact.fuzz.report_faults import FaultRow
-from kvexact.fuzz.report_page import page
-from kvexact.fuzz.report_tables import short
+from kvexact.fuzz.report import files as report
+from kvexact.fuzz.report.faults import FaultRow
+from kvexact.fuzz.report.page import page
+from kvexact.fuzz.report.tables import short
 from kvexact.fuzz.results import Result
 
 FAULT = FaultRow("copy_without_scales", "COVER", "a#1", "prng", 9, 10, 120, 2, 2, minimal=True)

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from example_run import EVIL, make_run
 
-from kvexact.fuzz import report, results, summary_file
+from kvexact.fuzz import results, summary_file
+from kvexact.fuzz.report import files as report
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

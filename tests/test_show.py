@@ -13,11 +13,11 @@ from kvexact.fuzz.choose import Prng
 from kvexact.fuzz.demands import fitted, fitted_group
 from kvexact.fuzz.dimensions import Draft, GroupDraft, LayerSetDraft, build
 from kvexact.fuzz.families import FAMILIES
-from kvexact.fuzz.picture import PoolMap, host_runs, pool_map
-from kvexact.fuzz.picture_page import PageMap, page_map
-from kvexact.fuzz.picture_scale import Scale, kept, left_out, spans_of
-from kvexact.fuzz.picture_wrong import find
-from kvexact.fuzz.show import WrongBytes, draw_svg, draw_terminal
+from kvexact.fuzz.pictures.maps import PoolMap, host_runs, pool_map
+from kvexact.fuzz.pictures.page import PageMap, page_map
+from kvexact.fuzz.pictures.scale import Scale, kept, left_out, spans_of
+from kvexact.fuzz.pictures.show import WrongBytes, draw_svg, draw_terminal
+from kvexact.fuzz.pictures.wrong import find
 from kvexact.refmodel.layout import group_layout
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import ORDERS, PAGE_FORMATS, Geometry, Group, Host, LayerSet, Refused

@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kvexact.fuzz.picture import HostRun, PoolMap, Run, host_runs, pool_map
-from kvexact.fuzz.picture_page import CellField, PageMap, PageRow, page_map
-from kvexact.fuzz.picture_palette import DARK_FIELDS, FIELD_FILLS, FIELD_LETTERS, group_fill
-from kvexact.fuzz.picture_scale import Scale, kept, left_out, spans_of
-from kvexact.fuzz.picture_text import (
+from kvexact.fuzz.pictures.maps import HostRun, PoolMap, Run, host_runs, pool_map
+from kvexact.fuzz.pictures.page import CellField, PageMap, PageRow, page_map
+from kvexact.fuzz.pictures.palette import DARK_FIELDS, FIELD_FILLS, FIELD_LETTERS, group_fill
+from kvexact.fuzz.pictures.scale import Scale, kept, left_out, spans_of
+from kvexact.fuzz.pictures.terminal_strip import EDGE, GAP, LABEL, Mark, line, strip, ticks
+from kvexact.fuzz.pictures.text import (
     FIELD_COLUMNS,
     band_name,
     band_word,
@@ -28,7 +29,6 @@ from kvexact.fuzz.picture_text import (
     size,
     summary,
 )
-from kvexact.fuzz.terminal_strip import EDGE, GAP, LABEL, Mark, line, strip, ticks
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import Geometry
 

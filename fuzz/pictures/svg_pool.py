@@ -4,21 +4,11 @@ from bisect import bisect_right
 
 import numpy as np
 
-from kvexact.fuzz.picture import HostRun, PoolMap, Run, host_runs
-from kvexact.fuzz.picture_palette import group_fill
-from kvexact.fuzz.picture_scale import Scale, kept, left_out, spans_of
-from kvexact.fuzz.picture_text import (
-    band_name,
-    counted,
-    host_name,
-    host_title,
-    item_name,
-    run_title,
-    size,
-)
-from kvexact.fuzz.picture_wrong import Positions
-from kvexact.fuzz.svg import Canvas
-from kvexact.fuzz.svg_strips import (
+from kvexact.fuzz.pictures.maps import HostRun, PoolMap, Run, host_runs
+from kvexact.fuzz.pictures.palette import group_fill
+from kvexact.fuzz.pictures.scale import Scale, kept, left_out, spans_of
+from kvexact.fuzz.pictures.svg import Canvas
+from kvexact.fuzz.pictures.svg_strips import (
     GAP,
     LANE,
     LEFT,
@@ -31,6 +21,16 @@ from kvexact.fuzz.svg_strips import (
     draw_tick,
     draw_ticks,
 )
+from kvexact.fuzz.pictures.text import (
+    band_name,
+    counted,
+    host_name,
+    host_title,
+    item_name,
+    run_title,
+    size,
+)
+from kvexact.fuzz.pictures.wrong import Positions
 
 #: At most about so many groups, bands and items of a band are drawn.
 GROUPS, _BANDS, _ITEMS = 4, 8, 20

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvexact.fuzz.picture import HostRun, Piece, PoolMap, Run
+from kvexact.fuzz.pictures.maps import HostRun, Piece, PoolMap, Run
 from kvexact.refmodel.address import Placement
 from kvexact.refmodel.facts import view
 from kvexact.refmodel.plan import Plan

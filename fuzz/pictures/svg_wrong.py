@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from kvexact.fuzz.picture import PoolMap
-from kvexact.fuzz.picture_palette import DARK_FIELDS, FIELD_FILLS
-from kvexact.fuzz.picture_text import counted
-from kvexact.fuzz.picture_wrong import Finding, WrongBytes, find, page_of
-from kvexact.fuzz.svg import Canvas
-from kvexact.fuzz.svg_strips import LEFT, MARGIN, PATTERN_FILLS, WRONG_FILL
+from kvexact.fuzz.pictures.maps import PoolMap
+from kvexact.fuzz.pictures.palette import DARK_FIELDS, FIELD_FILLS
+from kvexact.fuzz.pictures.svg import Canvas
+from kvexact.fuzz.pictures.svg_strips import LEFT, MARGIN, PATTERN_FILLS, WRONG_FILL
+from kvexact.fuzz.pictures.text import counted
+from kvexact.fuzz.pictures.wrong import Finding, WrongBytes, find, page_of
 
 _LINE_BYTES, _LINES, _BYTE_PX = 16, 6, 30
 

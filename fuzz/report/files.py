@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvexact.fuzz.artefacts import write_atomically
-from kvexact.fuzz.report_faults import FaultRow
-from kvexact.fuzz.report_junit import junit
-from kvexact.fuzz.report_page import page
+from kvexact.fuzz.report.faults import FaultRow
+from kvexact.fuzz.report.junit import junit
+from kvexact.fuzz.report.page import page
 from kvexact.fuzz.results import Found, Result
 from kvexact.fuzz.results_merge import merge
 from kvexact.fuzz.summary_file import load, save

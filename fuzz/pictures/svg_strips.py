@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from kvexact.fuzz.picture_scale import Scale
-from kvexact.fuzz.picture_wrong import Positions
-from kvexact.fuzz.svg import Canvas, text_width
+from kvexact.fuzz.pictures.scale import Scale
+from kvexact.fuzz.pictures.svg import Canvas, text_width
+from kvexact.fuzz.pictures.wrong import Positions
 
 #: Where strips start, how wide they are, and the space of a gap, px.
 LEFT, STRIP, GAP = 176, 900, 58

@@ -4,16 +4,16 @@ from textwrap import wrap
 
 import numpy as np
 
-from kvexact.fuzz.picture import PoolMap, pool_map
-from kvexact.fuzz.picture_page import page_map
-from kvexact.fuzz.picture_palette import group_fill
-from kvexact.fuzz.picture_text import band_word, counted, set_name, set_shape, set_sizes, summary
-from kvexact.fuzz.picture_wrong import Finding, Positions, WrongBytes, find
-from kvexact.fuzz.svg import Canvas, text_width
-from kvexact.fuzz.svg_page import draw_cell, draw_field_table, draw_rows
-from kvexact.fuzz.svg_pool import GROUPS, draw_bands, draw_host, draw_storage
-from kvexact.fuzz.svg_strips import MARGIN, PATTERN_FILLS, WIDTH, WRONG_FILL
-from kvexact.fuzz.svg_wrong import draw_findings
+from kvexact.fuzz.pictures.maps import PoolMap, pool_map
+from kvexact.fuzz.pictures.page import page_map
+from kvexact.fuzz.pictures.palette import group_fill
+from kvexact.fuzz.pictures.svg import Canvas, text_width
+from kvexact.fuzz.pictures.svg_page import draw_cell, draw_field_table, draw_rows
+from kvexact.fuzz.pictures.svg_pool import GROUPS, draw_bands, draw_host, draw_storage
+from kvexact.fuzz.pictures.svg_strips import MARGIN, PATTERN_FILLS, WIDTH, WRONG_FILL
+from kvexact.fuzz.pictures.svg_wrong import draw_findings
+from kvexact.fuzz.pictures.text import band_word, counted, set_name, set_shape, set_sizes, summary
+from kvexact.fuzz.pictures.wrong import Finding, Positions, WrongBytes, find
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import Geometry
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import jinja2
 
-from kvexact.fuzz import report_tables as tables
 from kvexact.fuzz.reading import UnreadableError, read_plain
-from kvexact.fuzz.report_faults import FaultRow
+from kvexact.fuzz.report import tables
+from kvexact.fuzz.report.faults import FaultRow
 from kvexact.fuzz.results import Found, Result, WrongAt
 
 _TEMPLATES = Path(__file__).parent / "templates"

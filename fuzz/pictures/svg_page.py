@@ -4,13 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvexact.fuzz.picture_page import CellField, PageMap, PageRow
-from kvexact.fuzz.picture_palette import DARK_FIELDS, FIELD_FILLS
-from kvexact.fuzz.picture_scale import Scale, Span, kept, left_out, spans_of
-from kvexact.fuzz.picture_text import FIELD_COLUMNS, counted, field_rows
-from kvexact.fuzz.picture_wrong import Positions
-from kvexact.fuzz.svg import Canvas, text_width
-from kvexact.fuzz.svg_strips import (
+from kvexact.fuzz.pictures.page import CellField, PageMap, PageRow
+from kvexact.fuzz.pictures.palette import DARK_FIELDS, FIELD_FILLS
+from kvexact.fuzz.pictures.scale import Scale, Span, kept, left_out, spans_of
+from kvexact.fuzz.pictures.svg import Canvas, text_width
+from kvexact.fuzz.pictures.svg_strips import (
     GAP,
     LEFT,
     MARGIN,
@@ -21,6 +19,8 @@ from kvexact.fuzz.svg_strips import (
     draw_run,
     draw_tick,
 )
+from kvexact.fuzz.pictures.text import FIELD_COLUMNS, counted, field_rows
+from kvexact.fuzz.pictures.wrong import Positions
 
 _ROWS, _CELLS = 9, 16
 _TABLE_X = (MARGIN, 150, 230, 380, 530, 680, 790)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from kvexact.fuzz.picture_scale import Scale
+from kvexact.fuzz.pictures.scale import Scale
 
 #: Columns of the label before a strip, and of a gap inside it.
 LABEL, GAP = 14, 8

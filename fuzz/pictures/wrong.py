@@ -6,8 +6,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from kvexact.fuzz.picture import Kind, PoolMap, Run, host_runs
-from kvexact.fuzz.picture_page import PageMap, Spot, page_map
+from kvexact.fuzz.pictures.maps import Kind, PoolMap, Run, host_runs
+from kvexact.fuzz.pictures.page import PageMap, Spot, page_map
 
 Positions = npt.NDArray[np.intp]
 Bytes = npt.NDArray[np.uint8]

@@ -1,7 +1,0 @@
-"""Pictures of a geometry and of a failure in it: which bytes of pool and host tier are whose."""
-
-from kvexact.fuzz.draw_svg import draw_svg
-from kvexact.fuzz.draw_terminal import draw_terminal
-from kvexact.fuzz.picture_wrong import WrongBytes
-
-__all__ = ["WrongBytes", "draw_svg", "draw_terminal"]
