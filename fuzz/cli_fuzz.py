@@ -15,12 +15,13 @@ from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.finding import Finding, block
 from kvexact.fuzz.items import families_of
 from kvexact.fuzz.progress import Progress, progress_line
-from kvexact.fuzz.soak import Soak, Workers
+from kvexact.fuzz.soak import Soak
 from kvexact.fuzz.stop import Stop
 from kvexact.fuzz.summary import complaints, summary
 from kvexact.fuzz.tally import Tally
 from kvexact.fuzz.targets import DEFAULT_TARGETS, NamedTarget
 from kvexact.fuzz.worker import Task
+from kvexact.fuzz.workers import Workers
 
 #: The budget where none is given, and the seed where CI is set.
 _MAX_OPS, _CI_SEED = 100_000, 0

@@ -24,7 +24,7 @@ from kvexact.fuzz.progress import Progress, progress_line
 from kvexact.fuzz.report.files import write
 from kvexact.fuzz.results import Part, Ran, Result, record, versions
 from kvexact.fuzz.seeds import derive
-from kvexact.fuzz.soak import Soak, Workers
+from kvexact.fuzz.soak import Soak
 from kvexact.fuzz.soak_state import State, StateError, resume
 from kvexact.fuzz.stop import Stop
 from kvexact.fuzz.summary import complaints, summary
@@ -32,6 +32,7 @@ from kvexact.fuzz.tally import Tally
 from kvexact.fuzz.targets import DEFAULT_TARGETS, NamedTarget
 from kvexact.fuzz.trace import dump
 from kvexact.fuzz.worker import Task
+from kvexact.fuzz.workers import Workers
 
 
 class ShardOf(click.ParamType[str]):

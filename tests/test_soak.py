@@ -22,11 +22,11 @@ from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.favour import Favour, favour, favoured_example
 from kvexact.fuzz.isolate import Limits
 from kvexact.fuzz.memory import resident_bytes
-from kvexact.fuzz.soak import Workers
 from kvexact.fuzz.soak_state import FILE, StateError, resume
 from kvexact.fuzz.stop import Stop
 from kvexact.fuzz.targets import find_target
 from kvexact.fuzz.trace import load
+from kvexact.fuzz.workers import Workers
 from kvexact.impl.engine.engine import CpuEngine
 
 NAMES = tuple(FAMILIES)
