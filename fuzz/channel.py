@@ -42,10 +42,10 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
 
 
 class Load(msgspec.Struct, frozen=True, array_like=True, tag="load"):
-    """Overwrite an area with the bytes that lie in shared memory."""
+    """Overwrite an area with the bytes that lie in shared memory, where rows do."""
 
     area: Area
-    size: int
+    shapes: Shapes
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
@@ -102,12 +102,17 @@ class Segment:
     def take(self, size: int) -> Bytes:
         """The first bytes of it."""
         if size > self._bytes.size:
-            room = 1 << max(12, (size - 1).bit_length())
-            if os.fstat(self.descriptor).st_size < room:
-                os.ftruncate(self.descriptor, room)
+            room = self.grow(size)
             self._bytes = np.frombuffer(mmap.mmap(self.descriptor, room), np.uint8)
             self._known.clear()
         return self._bytes[:size]
+
+    def grow(self, size: int) -> int:
+        """Make it no smaller; how large it is then, at least."""
+        room = 1 << max(12, (size - 1).bit_length())
+        if os.fstat(self.descriptor).st_size < room:
+            os.ftruncate(self.descriptor, room)
+        return room
 
     def put(self, arrays: tuple[Bytes, ...]) -> Shapes:
         """Copy arrays there, one after the other."""
@@ -135,13 +140,24 @@ class Segment:
 class Channel:
     """An end of two pipes, and the shared memory.
 
+    Args:
+        patience_s: how long to wait until the other end goes on reading; None: for ever.
+
     Attributes:
         segments: by their names, `SEGMENTS`.
     """
 
-    def __init__(self, from_there: int, to_there: int, descriptors: list[int]) -> None:
+    def __init__(
+        self,
+        from_there: int,
+        to_there: int,
+        descriptors: list[int],
+        patience_s: float | None = None,
+    ) -> None:
         self._from_there = from_there
         self._to_there = to_there
+        self._patience_s = patience_s
+        os.set_blocking(to_there, patience_s is None)
         self._poll = select.poll()
         self._poll.register(from_there, select.POLLIN)
         pairs = zip(SEGMENTS, descriptors, strict=True)
@@ -159,9 +175,12 @@ class Channel:
 
     def _write(self, data: bytes) -> None:
         try:
-            written = os.write(self._to_there, data)
-            while written < len(data):
-                written += os.write(self._to_there, data[written:])
+            while data:
+                try:
+                    data = data[os.write(self._to_there, data) :]
+                except BlockingIOError:
+                    if not select.select([], [self._to_there], [], self._patience_s)[1]:
+                        return
         except BrokenPipeError:
             return
 
@@ -176,30 +195,33 @@ class Channel:
         """The next answer; None: the other end is closed.
 
         Raises:
-            TimeoutError: none came in time.
+            TimeoutError: none came in time, or no more of it.
         """
-        if not self._poll.poll(seconds * 1000):
-            raise TimeoutError
-        _, data = self._receive()
+        _, data = self._receive(seconds)
         return DONE if data == _DONE else _decode_answer(data) if data else None
 
-    def _receive(self) -> tuple[int, bytes]:
+    def _receive(self, seconds: float | None = None) -> tuple[int, bytes]:
         """What the next message is, and its bytes; empty where the other end is closed."""
-        data = os.read(self._from_there, _AT_ONCE)
+        data = self._read(seconds)
         if not data:
             return 0, b""
         while len(data) < _HEAD.size:
-            data += self._more()
+            data += self._more(seconds)
         size, kind = _HEAD.unpack_from(data)
         while len(data) < _HEAD.size + size:
-            data += self._more()
+            data += self._more(seconds)
         return kind, data[_HEAD.size :]
 
-    def _more(self) -> bytes:
-        more = os.read(self._from_there, _AT_ONCE)
+    def _more(self, seconds: float | None) -> bytes:
+        more = self._read(seconds)
         if not more:
             raise ConnectionResetError("the other end closed in the middle of a message")
         return more
+
+    def _read(self, seconds: float | None) -> bytes:
+        if seconds is not None and not self._poll.poll(seconds * 1000):
+            raise TimeoutError
+        return os.read(self._from_there, _AT_ONCE)
 
     def close(self) -> None:
         """Close the pipes and the shared memory; what is mapped stays mapped."""

@@ -84,7 +84,7 @@ class _Process:
         )
         os.close(call_end)
         os.close(answer_end)
-        self.channel = Channel(answers, calls, descriptors)
+        self.channel = Channel(answers, calls, descriptors, limits.deadline_s)
 
     @property
     def pid(self) -> int:
@@ -259,8 +259,8 @@ class Isolated(Target):
 
     def load(self, area: Area, data: Bytes) -> None:
         """See `Target`."""
-        self._isolation.start().channel.segments[area].take(data.size)[...] = data
-        if self._call(Load(area, data.size)).kept:
+        shapes = self._isolation.start().channel.segments["rows"].put((data,))
+        if self._call(Load(area, shapes)).kept:
             self._views[area] = data
 
     def probe(self) -> None:

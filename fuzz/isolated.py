@@ -5,6 +5,7 @@ import gc
 import resource
 import signal
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ from kvexact.fuzz.channel import (
 )
 from kvexact.fuzz.run import Wrong, is_bytes, raised, said, view_of
 from kvexact.fuzz.targets import NamedTarget, UnknownTarget, find_target
-from kvexact.impl.target import Area, Bytes, Unavailable
+from kvexact.impl.engine.cpu import guarded
+from kvexact.impl.target import Area, Bytes, Target, Unavailable
 from kvexact.refmodel.spec import Refused
 
 _PR_SET_PDEATHSIG = 1
@@ -67,15 +69,29 @@ class _Server:
         self._segments = channel.segments
         self._named = named
         self._areas: tuple[Area, ...] = tuple(sorted(named.target_type.declared))
-        self._target = named.make()
+        self._sizes: dict[Area, int] = {}
+        self._shared: dict[Area, Bytes] = {}
+        self._target = self._make()
         self._is_new = True
-        self._places: dict[Area, Bytes] = {}
         self._does: dict[type, Callable[[Any], Answer]] = {
             tuple: self._apply,
             Prepare: self._prepare,
             Load: self._load,
             Ask: self._ask,
         }
+
+    def _make(self) -> Target:
+        target = self._named.make()
+        for area in self._areas:
+            target.share(area, partial(self._allocate, area))
+        return target
+
+    def _allocate(self, area: Area, nbytes: int) -> tuple[Bytes, int]:
+        """Memory for an area in the very place that the parent looks at."""
+        segment = self._segments[area]
+        segment.grow(nbytes)
+        self._shared[area], address = guarded(nbytes, segment.descriptor)
+        return self._shared[area], address
 
     def answer(self, call: Call | Apply) -> Answer:
         """Do what a call says."""
@@ -88,9 +104,9 @@ class _Server:
 
     def _prepare(self, call: Prepare) -> Answer:
         if call.anew and not self._is_new:
-            self._target = self._named.make()
+            self._target = self._make()
         self._is_new = False
-        self._places = {}
+        self._sizes, self._shared = {}, {}
         try:
             facts = getattr(self._target, call.what)(call.geometry)
         except Refused as refusal:
@@ -116,7 +132,7 @@ class _Server:
         return None
 
     def _load(self, call: Load) -> Answer:
-        data = self._segments[call.area].take(call.size).copy()
+        data = self._segments["rows"].arrays(call.shapes)[0].copy()
         self._target.load(call.area, data)
         return self._seen(kept=bool(np.may_share_memory(data, view_of(self._target, call.area))))
 
@@ -137,17 +153,25 @@ class _Server:
         unseen: dict[Area, Raised] = {}
         for area in self._areas:
             try:
-                view = view_of(self._target, area)
-                place = self._places.get(area)
-                if place is None or place.size != view.size:
-                    place = self._places[area] = self._segments[area].take(view.size)
-                    sizes[area] = view.size
-                place[...] = view
+                size = self._show(area)
+                if self._sizes.get(area) != size:
+                    self._sizes[area] = sizes[area] = size
             except BaseException as error:  # noqa: BLE001 - as above
                 unseen[area] = _told(error)
         if value is None and not (read or refused or kept or sizes or unseen):
             return DONE
         return Answer(value, read, refused, sizes=sizes, unseen=unseen, kept=kept)
+
+    def _show(self, area: Area) -> int:
+        """Have the bytes of an area where the parent looks for them; how many there are."""
+        view = view_of(self._target, area)
+        shared = self._shared.get(area)
+        if shared is None:
+            self._segments[area].take(view.size)[...] = view
+        elif view is not shared:
+            text = f"view({area!r}) returned other memory than what it took from `share`"
+            raise Wrong("exception", None, text, name="view")
+        return view.size
 
 
 def _told(error: BaseException) -> Raised:

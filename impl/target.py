@@ -1,7 +1,7 @@
 """The interface of an implementation under test, and what it declares about itself."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -23,6 +23,9 @@ Rows = tuple[Bytes, ...]
 Facts = Mapping[str, int | tuple[int, ...] | tuple[tuple[int, ...], ...]]
 
 Area = Literal["pool", "host"]
+
+#: Makes memory of so many bytes, zeroed, and tells its address.
+Allocate = Callable[[int], tuple[Bytes, int]]
 
 
 class OutOfBounds(Exception):
@@ -87,6 +90,13 @@ class Target(ABC):
         refuse belongs to `geometry_refusals`.
         """
         return True
+
+    def share(self, area: Area, allocate: Allocate) -> None:  # noqa: B027 - targets may ignore it
+        """Offer memory in which another process sees an area without a copy; before `open`.
+
+        Only to save time: a target may ignore it. In `open` it may call ``allocate``, which ends
+        the use of what that made before; then `view` must return the very array that it made.
+        """
 
     @abstractmethod
     def plan(self, geometry: Geometry) -> Facts:

@@ -8,7 +8,7 @@ import time
 from typing import ClassVar
 
 from kvexact.impl.engine.engine import CpuEngine
-from kvexact.impl.target import DeviceLost, Facts, OutOfBounds, Rows
+from kvexact.impl.target import Area, Bytes, DeviceLost, Facts, OutOfBounds, Rows
 from kvexact.refmodel.ops import CopyBlocks, Evict, Op, Read, Reset, Zero
 from kvexact.refmodel.spec import Geometry
 
@@ -110,6 +110,24 @@ class Poisons(AtZero):
     def probe(self) -> None:
         if Poisons.gone:
             raise DeviceLost("it sticks")
+
+
+class WritesBehind(AtZero):
+    """By code that nobody checks, a page behind the pool."""
+
+    def misbehave(self) -> None:
+        pool = self.view("pool")
+        ctypes.memset(pool.ctypes.data + -(-pool.size // 4096) * 4096, 0, 1)
+
+
+class ShowsCopies(CpuEngine):
+    def view(self, area: Area) -> Bytes:
+        return super().view(area).copy()
+
+
+class LoadsNothing(CpuEngine):
+    def load(self, area: Area, data: Bytes) -> None:
+        pass
 
 
 class BadClose(CpuEngine):

@@ -1,7 +1,9 @@
 """The engine's operations: where bytes go, what is refused, how kernels run, what is caught."""
 
+import os
 import random
 import re
+import tempfile
 from itertools import product
 from pathlib import Path
 from typing import ClassVar
@@ -457,6 +459,16 @@ def test_guarded_memory_is_zeroed_and_aligned() -> None:
     assert len(data) == 5000
     assert not data.any()
     assert address % 4096 == 0
+
+
+def test_guarded_memory_can_be_that_of_a_file() -> None:
+    with tempfile.TemporaryFile() as file:
+        file.write(b"x" * 8192)
+        file.flush()
+        data, _ = guarded(5000, file.fileno())
+        assert not data.any()
+        data[[0, 4999]] = 1, 2
+        assert os.pread(file.fileno(), 8192, 0) == b"\1" + bytes(4998) + b"\2" + b"x" * 3192
 
 
 @pytest.mark.parametrize("lanes", [0, 33])

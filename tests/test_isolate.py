@@ -1,5 +1,7 @@
 """Whatever a target does to its process: a failure of its own kind, which replays to the same."""
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,7 +17,7 @@ from kvexact.fuzz.failure import Signature
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.isolate import HANGS_MOST, Isolation, Limits
 from kvexact.fuzz.replay import replay
-from kvexact.fuzz.run import execute
+from kvexact.fuzz.run import Run, Wrong, execute
 from kvexact.fuzz.self_check import _GEOMETRY, _OPS
 from kvexact.fuzz.targets import find_target
 from kvexact.fuzz.trace import Trace
@@ -114,6 +116,49 @@ def test_a_hang_is_noticed_within_its_deadline() -> None:
     assert wrong is not None
     assert wrong.text == "no answer within 2 s, so its process was killed"
     assert 2 <= seconds < 20  # 3 on a quiet machine
+
+
+def test_a_process_that_is_stopped_is_noticed_though_it_reads_nothing() -> None:
+    with closing(Isolation(find_target("cpu"), Limits(1.0))) as isolation:
+        run = Run(isolation.make(), GEOMETRY)
+        assert run.open()
+        run.step(OPS[0])
+        os.kill(isolation.start().pid, signal.SIGSTOP)
+        more_than_a_pipe_holds = Free(1, 0, (Handle(0, 0),) * 100_000)
+        with pytest.raises(Wrong) as raised:
+            run.step(more_than_a_pipe_holds)
+    assert raised.value.outcome == "hang"
+
+
+@pytest.mark.parametrize("target", ["cpu", "example"])
+def test_an_area_is_what_the_target_shows_after_every_op(target: str) -> None:
+    """Whether it lies in shared memory (of cpu) or is copied there (of the example)."""
+    with closing(Isolation(find_target(target))) as isolation:
+        run, wrong = execute(isolation.make(), _GEOMETRY, _OPS)
+        assert (wrong, run.done) == (None, [*_OPS])
+
+
+def test_memory_that_is_shared_lies_between_guard_pages() -> None:
+    with closing(Isolation(find_target("hostile_targets:WritesBehind"))) as isolation:
+        run, wrong = execute(isolation.make(), GEOMETRY, OPS)
+        assert wrong is not None
+        assert (wrong.outcome, wrong.name, run.recorded[-1]) == ("signal", "SIGSEGV", "failed")
+
+
+def test_what_is_not_the_memory_that_was_shared_is_an_error() -> None:
+    with closing(Isolation(find_target("hostile_targets:ShowsCopies"))) as isolation:
+        _, wrong = execute(isolation.make(), GEOMETRY, OPS)
+        assert wrong is not None
+        assert (wrong.outcome, wrong.name) == ("exception", "view")
+        assert "returned other memory" in wrong.text
+
+
+def test_a_load_that_does_nothing_shows() -> None:
+    """The bytes to load come apart from the area, or an area in shared memory would have them."""
+    with closing(Isolation(find_target("hostile_targets:LoadsNothing"))) as isolation:
+        _, wrong = execute(isolation.make(), GEOMETRY, OPS)
+        assert wrong is not None
+        assert wrong.outcome == "mismatch"
 
 
 def test_a_worker_goes_on_behind_each_death() -> None:

@@ -26,10 +26,13 @@ from kvexact.impl.engine.device import (
     Scratch,
     Words,
 )
-from kvexact.impl.target import Bytes, DeviceLost, OutOfBounds
+from kvexact.impl.target import Allocate, Bytes, DeviceLost, OutOfBounds
 
 _PAGE = mmap.PAGESIZE
 _NO_ACCESS = 0
+_OWN = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+_MAP_FIXED = 0x10
+_FAILED = ctypes.c_void_p(-1).value
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 _MOST_LANES = 32
 #: Arguments of an entry point, the context included.
@@ -46,7 +49,6 @@ def _libc() -> ctypes.CDLL:
     libc.mmap.restype = ctypes.c_void_p
     number = ctypes.c_int
     libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, number, number, number, ctypes.c_long)
-    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     return libc
 
@@ -59,23 +61,32 @@ def _library(macros: tuple[str, ...], source: Path) -> ctypes.CDLL:
     return library
 
 
-def guarded(nbytes: int) -> tuple[Bytes, int]:
-    """Zeroed memory of its own between two pages without access, and its address.
+def guarded(nbytes: int, descriptor: int = -1) -> tuple[Bytes, int]:
+    """Zeroed memory between two pages without access, and its address.
 
     It is unmapped when the last view of it is gone, so that a view never outlives its bytes.
+
+    Args:
+        descriptor: a file of no fewer bytes, of which the memory is the first; -1: none.
     """
     libc = _libc()
-    size = -(-nbytes // _PAGE) * _PAGE + 2 * _PAGE
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    start = libc.mmap(None, size, _NO_ACCESS, flags, -1, 0)
-    if start in (None, ctypes.c_void_p(-1).value):
+    inside = -(-nbytes // _PAGE) * _PAGE
+    size = inside + 2 * _PAGE
+    start = libc.mmap(None, size, _NO_ACCESS, _OWN, -1, 0)
+    if start in (None, _FAILED):
         raise MemoryError(f"mmap of {size} bytes: errno {ctypes.get_errno()}")
     address = cast("int", start) + _PAGE
-    if nbytes and libc.mprotect(address, size - 2 * _PAGE, _READ_WRITE):
-        raise MemoryError(f"mprotect of {nbytes} bytes: errno {ctypes.get_errno()}")
     memory = (ctypes.c_uint8 * nbytes).from_address(address)
     weakref.finalize(memory, libc.munmap, start, size).atexit = False
-    return np.frombuffer(memoryview(memory), np.uint8), address
+    if nbytes:
+        flags = _OWN if descriptor < 0 else mmap.MAP_SHARED
+        opened = libc.mmap(address, inside, _READ_WRITE, flags | _MAP_FIXED, descriptor, 0)
+        if opened != address:
+            raise MemoryError(f"mmap of {nbytes} bytes: errno {ctypes.get_errno()}")
+    data: Bytes = np.frombuffer(memoryview(memory), np.uint8)
+    if descriptor >= 0:
+        data.fill(0)
+    return data, address
 
 
 class CpuDevice(Device):
@@ -99,6 +110,7 @@ class CpuDevice(Device):
         self._context[[_LANES, _REVERSE]] = lanes, reverse
         self._context_address = int(self._context.ctypes.data)
         self._areas: dict[int, Bytes] = {}
+        self._allocate: dict[int, Allocate] = {}
         self._tables: list[Words] = []
         super().__init__(macros, source)
 
@@ -113,9 +125,13 @@ class CpuDevice(Device):
 
     def allocate(self, area: int, nbytes: int, registered_bytes: int) -> int:
         """See `Device`."""
-        self._areas[area], address = guarded(nbytes)
+        self._areas[area], address = self._allocate.get(area, guarded)(nbytes)
         self._register(area, address, registered_bytes)
         return address
+
+    def share(self, area: int, allocate: Allocate) -> None:
+        """See `Device`."""
+        self._allocate[area] = allocate
 
     def view(self, area: int) -> Bytes:
         """See `Device`; the very bytes."""

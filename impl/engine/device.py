@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvexact.impl.engine import build
-from kvexact.impl.target import Bytes
+from kvexact.impl.target import Allocate, Bytes
 
 Words = npt.NDArray[np.int64]
 
@@ -99,6 +99,9 @@ class Device(ABC):
         Returns:
             Its address as kernels and copies see it.
         """
+
+    def share(self, area: int, allocate: Allocate) -> None:  # noqa: B027 - devices may ignore it
+        """Memory for an area comes from there, where the host has it; see `Target`."""
 
     @abstractmethod
     def view(self, area: int) -> Bytes:

@@ -20,7 +20,7 @@ from kvexact.impl.engine.tables import BlockTable, HostTable
 from kvexact.impl.engine.transfers import Transfers
 from kvexact.impl.engine.values import Codecs
 from kvexact.impl.engine.views import Views
-from kvexact.impl.target import Area, Bytes, Facts, Rows, Target
+from kvexact.impl.target import Allocate, Area, Bytes, Facts, Rows, Target
 from kvexact.refmodel.ops import Op
 from kvexact.refmodel.spec import Geometry
 
@@ -47,6 +47,7 @@ class Engine(Target):
 
     def __init__(self) -> None:
         self._device: Device | None = None
+        self._shared: dict[Area, Allocate] = {}
         self._cache: Cache | None = None
 
     def make_device(self) -> Device:
@@ -56,6 +57,10 @@ class Engine(Target):
             Unavailable: not on this machine.
         """
         raise NotImplementedError
+
+    def share(self, area: Area, allocate: Allocate) -> None:
+        """See `Target`."""
+        self._shared[area] = allocate
 
     def plan(self, geometry: Geometry) -> Facts:
         """See `Target`."""
@@ -75,6 +80,8 @@ class Engine(Target):
         plan, registered = self._register(geometry)
         if self._device is None:
             self._device = self.make_device()
+            for area, allocate in self._shared.items():
+                self._device.share(_AREAS[area], allocate)
         device = self._device
         row = plan.row_bytes
         pool = device.allocate(POOL, plan.physical_bytes, plan.physical_bytes)
