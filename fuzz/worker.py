@@ -12,7 +12,7 @@ from pathlib import Path
 from kvexact.fuzz.campaign import numbered_example, place
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Signature, explain_failure
-from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.families import EVERY_FAMILY
 from kvexact.fuzz.finding import Finding, as_it_is, find, is_lost
 from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.replay import RUNS, repeat
@@ -97,7 +97,7 @@ def fuzz(task: Task) -> Iterator[Done | Reduced]:
         journal.target = task.target
     known = set(task.known)
     for number in count(task.first, task.step):
-        family = FAMILIES[task.family_of(number)]
+        family = EVERY_FAMILY[task.family_of(number)]
         counts = Counts()
         draw = _hypothesis if task.chooser == "hypothesis" else _prng
         failed = draw(task, number, target, counts, journal)
@@ -127,7 +127,7 @@ def _prng(
     task: Task, number: int, target: Target, counts: Counts, journal: Journal | None
 ) -> tuple[Run, Wrong] | None:
     name, index = place(number, task.families)
-    example = numbered_example(target, FAMILIES[name], index, task.seed, counts, journal)
+    example = numbered_example(target, EVERY_FAMILY[name], index, task.seed, counts, journal)
     return (example.run, example.wrong) if example.wrong else None
 
 
@@ -138,7 +138,7 @@ def _hypothesis(
 
     name, index = place(number, task.families)
     seed = derive(task.seed, "hypothesis", name, index)
-    return run_item(target, FAMILIES[name], seed, HYPOTHESIS_EXAMPLES, counts, journal=journal)
+    return run_item(target, EVERY_FAMILY[name], seed, HYPOTHESIS_EXAMPLES, counts, journal=journal)
 
 
 def _failed_runs(finding: Finding) -> int:
