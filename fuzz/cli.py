@@ -26,6 +26,7 @@ _COMMANDS = {
     "reduce": ("kvexact.fuzz.cli_trace:reduce_command", "Make a failing trace minimal."),
     "show": ("kvexact.fuzz.cli_show:show_command", "Draw a geometry, or the failure of a trace."),
     "vectors": ("kvexact.fuzz.cli_vectors:vectors_command", "Test vectors for any language."),
+    "vllm": ("kvexact.fuzz.cli_vllm:vllm_command", "Releases of vLLM as targets."),
     "power": ("kvexact.fuzz.power:power", "Fuzz every planted fault and say which are found."),
     "bench": ("kvexact.fuzz.bench:bench", "Measure what model and comparison cost."),
 }

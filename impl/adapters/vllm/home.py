@@ -7,7 +7,6 @@ environment, and a child process finds them on its path.
 import os
 import shutil
 import subprocess
-import sys
 import venv
 import zipfile
 from collections.abc import Callable, Iterator
@@ -62,7 +61,7 @@ class Home:
         """What is installed, oldest first; checkouts last."""
         folder = self.path / "releases"
         names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-        return sorted((n for n in names if (folder / n / "vllm").is_dir()), key=_age)
+        return sorted((n for n in names if (folder / n / "vllm").is_dir()), key=age)
 
     @property
     def has_environment(self) -> bool:
@@ -140,7 +139,8 @@ class Home:
         place.symlink_to(checkout.resolve())
 
 
-def _age(name: str) -> tuple[bool, list[int], str]:
+def age(name: str) -> tuple[bool, list[int], str]:
+    """What orders releases from the oldest on; checkouts come last."""
     numbers = [int(part) for part in name.split(".") if part.isdigit()]
     return not _is_release(name), numbers, name
 
@@ -208,7 +208,3 @@ def _compile(python: Path, folder: Path) -> None:
     command = [str(python), "-m", "compileall", "-q", str(folder)]
     subprocess.run(command, capture_output=True, check=False)
 
-
-def python_version() -> str:
-    """Of the environment, which is this process' own."""
-    return ".".join(map(str, sys.version_info[:2]))

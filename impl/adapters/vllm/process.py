@@ -7,6 +7,7 @@ import select
 import subprocess
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ _SEGMENT_BYTES = 1 << 20
 
 
 class VllmRaised(Exception):
-    """What a release raised, by its type and text."""
+    """What a release raised; a subclass has the name of its type."""
 
 
 class Unfit(Exception):
@@ -122,7 +123,7 @@ class Process:
             kind, name, text = answer["raised"]
             if kind == "out_of_bounds":
                 raise OutOfBounds(text)
-            raise VllmRaised(f"{name}: {text}".rstrip(": "))
+            raise _type_named(name)(text)
         return answer
 
     def _line(self, patience_s: float) -> bytes:
@@ -152,6 +153,12 @@ class Process:
                 os.close(number)
 
 
+@cache
+def _type_named(name: str) -> type[VllmRaised]:
+    """The class that stands for a type of the release."""
+    return type(name, (VllmRaised,), {})
+
+
 _RUNNING: dict[tuple[str, tuple[str, ...]], Process] = {}
 
 
@@ -161,3 +168,9 @@ def process_of(release: str, mutations: tuple[str, ...]) -> Process:
     if key not in _RUNNING or not _RUNNING[key].alive:
         _RUNNING[key] = Process(Home.default(), release, mutations)
     return _RUNNING[key]
+
+
+def end_all() -> None:
+    """End all of them."""
+    while _RUNNING:
+        _RUNNING.popitem()[1].close()

@@ -5,7 +5,7 @@ process of the release's own runs it. A name may say which: `vllm-offload@0.25.1
 undo: `vllm-simple@0.29.0+undo-54021`. Without one it is the newest that is installed.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -123,6 +123,7 @@ class VllmTarget(Target):
             and sizes == (None, None)
             and all(group.tokens_per_state == 1 for group in geometry.groups)
             and all(_takes(shape, traits) for shape in sets)
+            and all(_differ(group.layer_sets) for group in geometry.groups)
             and all(
                 group.block_size % _BLOCK_MULTIPLE == 0
                 and group.kernel_block_size % _BLOCK_MULTIPLE == 0
@@ -159,6 +160,8 @@ class VllmTarget(Target):
 
     def open(self, geometry: Geometry) -> Facts:
         """See `Target`."""
+        if not self._worth_asking(geometry):
+            raise Refused("unsupported", "no release publishes such layers")
         try:
             answer = self.process().ask("open", target=self.session, geometry=asdict(geometry))
         except Unfit as error:
@@ -174,10 +177,10 @@ class VllmTarget(Target):
         """See `Target`."""
         process = self.process()
         match op:
-            case ops.Allocate(blocks=blocks, zero=True):
-                process.ask("apply", kind="zero", blocks=blocks)
-            case ops.Zero(blocks=blocks):
-                process.ask("apply", kind="zero", blocks=blocks)
+            case ops.Allocate(group=group, blocks=blocks, zero=True):
+                process.ask("apply", kind="zero", group=group, blocks=blocks)
+            case ops.Zero(group=group, blocks=blocks):
+                process.ask("apply", kind="zero", group=group, blocks=blocks)
             case ops.WriteTokens(group=group, slots=slots):
                 assert rows is not None
                 self._put(rows)
@@ -274,6 +277,11 @@ def _takes(shape: LayerSet, traits: dict[str, Any]) -> bool:
     if shape.page_format == "int4_per_token_head" and shape.head_size_k & (shape.head_size_k - 1):
         return False
     return shape.page_format in (*_MODEL_TYPES, *traits["formats"])
+
+
+def _differ(sets: tuple[LayerSet, ...]) -> bool:
+    """Whether no two layer sets are of one shape: a release would put their layers together."""
+    return len({replace(shape, layers=1) for shape in sets}) == len(sets)
 
 
 def _cell_bytes(shape: LayerSet) -> int:

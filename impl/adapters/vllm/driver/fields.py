@@ -61,6 +61,15 @@ class Fields:
                 cells = np.concatenate([v[block, :, slot] for v in fields.values()], axis=-1)
                 data[used, number] = cells
 
+    def zero(self, group: int, blocks: list[int]) -> None:
+        """Set all fields of blocks to 0."""
+        parts = self.parts[group]
+        kernel_blocks = [block * parts + part for block in blocks for part in range(parts)]
+        for layers in self.views[group]:
+            for fields in layers:
+                for view in fields.values():
+                    view[kernel_blocks] = 0
+
     def row_shapes(self, group: int, count: int) -> list[tuple[int, ...]]:
         """The shapes of so many rows."""
         shapes = []

@@ -61,11 +61,18 @@ class Pool:
         return [layer for group in self.layers for shape in group for layer in shape]
 
     def allocate(self) -> None:
-        """Memory, views, and the scale views that first use makes."""
+        """Memory, views, and the scale views that first use makes.
+
+        Raises:
+            Unfit: the release says that it has no such views.
+        """
         sizes = [group["kernel_block_size"] for group in self.geometry["groups"]]
-        self.views, self.buffer = release.allocate(
-            self.config, self.kv_config, self.groups, sizes, cross=self.cross
-        )
+        try:
+            self.views, self.buffer = release.allocate(
+                self.config, self.kv_config, self.groups, sizes, cross=self.cross
+            )
+        except ValueError as error:
+            raise Unfit(f"ValueError: {error}") from error
         seen = {}
         for layer in self.every_layer:
             layer.view = self.views[layer.name]

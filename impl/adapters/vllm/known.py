@@ -1,0 +1,70 @@
+"""Findings that are known: which target shows them in which releases, and who can meet them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+from kvexact.impl.adapters.vllm.home import age
+from kvexact.refmodel.spec import Geometry
+
+Reach = Literal["by default", "by a user's setting", "latent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A finding that is known.
+
+    Attributes:
+        target: the target that shows it.
+        signatures: what its failures are signed with, "mismatch / restore / lost / v".
+        first, last: releases that have it; with a mend undone, the name of that.
+        reach: who meets it.
+        upstream: the number of an issue or a pull request; empty: none is known.
+        text: what is wrong.
+        orders: physical orders in which it shows; none: all.
+        formats: how page formats end in which it shows; none: all.
+    """
+
+    name: str
+    target: str
+    signatures: tuple[str, ...]
+    first: str
+    last: str
+    reach: Reach
+    upstream: str
+    text: str
+    mutation: str = ""
+    orders: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
+
+    def covers(self, target: str, release: str, mutations: tuple[str, ...]) -> bool:
+        """Whether this target has it in that release."""
+        in_range = age(self.first) <= age(release) <= age(self.last)
+        return self.target == target and in_range and self.mutation in (*mutations, "")
+
+    def is_it(self, signature: str, geometry: Geometry) -> bool:
+        """Whether a failure on this geometry is this finding."""
+        names = [shape.page_format for group in geometry.groups for shape in group.layer_sets]
+        return (
+            signature in self.signatures
+            and (not self.orders or geometry.order in self.orders)
+            and (not self.formats or any(name.endswith(self.formats) for name in names))
+        )
+
+
+@cache
+def known_findings() -> tuple[Known, ...]:
+    """All of them, from `known.json`."""
+    items = json.loads((files(__package__) / "known.json").read_text())
+    return tuple(
+        Known(**{n: tuple(v) if isinstance(v, list) else v for n, v in item.items()})
+        for item in items
+    )
+
+
+def known_of(target: str, release: str, mutations: Sequence[str]) -> list[Known]:
+    """Those that a target has in a release."""
+    return [one for one in known_findings() if one.covers(target, release, tuple(mutations))]
