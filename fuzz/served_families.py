@@ -56,6 +56,8 @@ def served_hybrid(chooser: Chooser) -> Geometry:
         page_format=pick(chooser, _STATES),
     )
     sets = (first, state, state)[: pick(chooser, (2, 2, 3))]
+    if chance(chooser, 50):
+        sets = sets[::-1]
     return build(_agreed(_pool(chooser, _one_each(pick(chooser, (16, 32)), sets))))
 
 

@@ -102,7 +102,8 @@ def lay_out(geometry: dict[str, Any], *, prefers_one_buffer: bool) -> Pool:
     except REFUSALS as error:
         raise Unfit(f"{type(error).__name__}: {error}") from error
     layers = _layers(shapes, groups)
-    attention = _attention_groups(groups)
+    attention = _attention_groups(geometry, groups)
+    _same_kernel_blocks(geometry, kv_config, attention)
     cross = release.shares_one_buffer(attention, prefers=prefers_one_buffer)
     known = release.layouts()
     if known is None:
@@ -148,19 +149,27 @@ def _specs(geometry: dict[str, Any], shapes: list[list[Shape]]) -> tuple[dict[st
     """Specs and shapes by layer name; padding of attention is for the release to add."""
     specs: dict[str, Any] = {}
     names: dict[str, Shape] = {}
+    full = next((g for g, of_group in enumerate(shapes) if not of_group[0].is_state), 0)
     for g, group in enumerate(geometry["groups"]):
-        window = 16 * g or None
+        window = 16 * (g - full) or None
         size = _natural_block_size(geometry, g, shapes)
+        own = _backend_of(group)
         for shape in shapes[g]:
             for _ in range(shape.layers):
                 spec = (
                     release.state_spec(shape, group["block_size"])
                     if shape.is_state
-                    else release.attention_spec(shape, size, window)
+                    else release.attention_spec(shape, size, window, own)
                 )
                 name = f"model.layers.{len(specs)}.attn"
                 specs[name], names[name] = spec, shape
     return specs, names
+
+
+def _backend_of(group: dict[str, Any]) -> Any:
+    """The backend whose kernels take the blocks of a group."""
+    kernel = group["kernel_block_size"]
+    return release.backend(None if kernel == group["block_size"] else kernel)
 
 
 def _natural_block_size(geometry: dict[str, Any], g: int, shapes: list[list[Shape]]) -> int:
@@ -224,7 +233,24 @@ def _layers(shapes: list[list[Shape]], groups: list[Any]) -> list[list[list[Laye
     return layers
 
 
-def _attention_groups(groups: list[Any]) -> list[list[Any]]:
+def _same_kernel_blocks(
+    geometry: dict[str, Any], kv_config: Any, attention: list[list[Any]]
+) -> None:
+    """That the release cuts blocks for kernels as the geometry does.
+
+    Raises:
+        Unfit: it does not.
+    """
+    wanted = [group["kernel_block_size"] for group in geometry["groups"]]
+    try:
+        found = release.kernel_block_sizes(kv_config, attention)
+    except REFUSALS as error:
+        raise Unfit(f"{type(error).__name__}: {error}") from error
+    if found != wanted:
+        raise Unfit(f"this release's kernels take blocks of {found} tokens")
+
+
+def _attention_groups(geometry: dict[str, Any], groups: list[Any]) -> list[list[Any]]:
     """The groups' layers by backend and spec, as a runner keeps them."""
     attention: list[list[Any]] = []
     for number, group in enumerate(groups):
@@ -232,7 +258,8 @@ def _attention_groups(groups: list[Any]) -> list[list[Any]]:
         by_spec: dict[Any, list[str]] = {}
         for name in group.layer_names:
             by_spec.setdefault(each[name] if each else group.kv_cache_spec, []).append(name)
-        attention.append([release.attention_group(n, s, number) for s, n in by_spec.items()])
+        own = _backend_of(geometry["groups"][number])
+        attention.append([release.attention_group(n, s, number, own) for s, n in by_spec.items()])
     return attention
 
 

@@ -6,6 +6,7 @@ for is left out; a symbol that cannot be done without is `Gone`.
 
 import inspect
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,9 +27,24 @@ def planning(name: str) -> Any:
     return need(f"vllm.v1.core.kv_cache_planning:{name}", f"vllm.v1.core.kv_cache_utils:{name}")
 
 
-def backend() -> Any:
-    """The attention backend that publishes specs and views."""
-    return need("vllm.v1.attention.backends.triton_attn:TritonAttentionBackend")
+@cache
+def backend(kernel_block_size: int | None = None) -> Any:
+    """The attention backend that publishes specs and views.
+
+    Args:
+        kernel_block_size: the only one that its kernels take, as some backends say; None: all.
+    """
+    own = need("vllm.v1.attention.backends.triton_attn:TritonAttentionBackend")
+    if kernel_block_size is None:
+        return own
+    sizes = staticmethod(lambda *_spec: [kernel_block_size])
+    return type(own.__name__, (own,), {"get_supported_kernel_block_sizes": sizes})
+
+
+def kernel_block_sizes(kv_config: Any, groups: list[list[Any]]) -> list[int]:
+    """Tokens of a kernel's block in each group, as the runner chooses them."""
+    choose = need("vllm.v1.worker.utils:prepare_kernel_block_sizes")
+    return list(choose(kv_config, groups))
 
 
 def layouts() -> Any:
@@ -67,7 +83,7 @@ def storage_dtype(shape: Shape) -> torch.dtype:
     return found
 
 
-def attention_spec(shape: Shape, block_size: int, window: int | None) -> Any:
+def attention_spec(shape: Shape, block_size: int, window: int | None, own: Any) -> Any:
     """What a layer of keys and values publishes, as its backend completes it."""
     made = need(f"{_INTERFACE}:{'SlidingWindowSpec' if window else 'FullAttentionSpec'}")
     given = {
@@ -81,13 +97,13 @@ def attention_spec(shape: Shape, block_size: int, window: int | None) -> Any:
         "indexes_kv_by_block_stride": True,
     }
     if "indexes_kv_by_block_stride" in made.__dataclass_fields__:
-        given["indexes_kv_by_block_stride"] = backend().indexes_kv_by_block_stride()
+        given["indexes_kv_by_block_stride"] = own.indexes_kv_by_block_stride()
     spec = made(**accepted(made, given))
     complete = find("vllm.v1.worker.utils:customize_attention_spec")
     if complete is not None:
-        return complete(backend(), spec)
-    own = getattr(backend(), "customize_spec", None)
-    return own(spec) if own is not None else spec
+        return complete(own, spec)
+    customize = getattr(own, "customize_spec", None)
+    return customize(spec) if customize is not None else spec
 
 
 def state_spec(shape: Shape, block_size: int) -> Any:
@@ -111,11 +127,10 @@ def content_bytes(spec: Any) -> int | None:
     return found
 
 
-def attention_group(names: list[str], spec: Any, group_id: int) -> Any:
+def attention_group(names: list[str], spec: Any, group_id: int, own: Any) -> Any:
     """Layers of a group that share a backend."""
     made = need("vllm.v1.worker.utils:AttentionGroup")
-    own = backend() if hasattr(spec, "num_kv_heads") else None
-    return made(own, names, spec, group_id)
+    return made(own if hasattr(spec, "num_kv_heads") else None, names, spec, group_id)
 
 
 def set_layout(config: Any, order: str) -> None:
