@@ -133,9 +133,13 @@ def _row(console: Output, directory: RunDirectory, name: str, seeds: range, ops:
         console.say(_line(name, cell))
         for called, finding in cell.findings:
             if called is None:
-                console.say("\n".join(block(finding, save(finding, target, directory.path).command)))
+                console.say(
+                    "\n".join(block(finding, save(finding, target, directory.path).command))
+                )
             else:
-                console.say(f"  {called}: {finding.failure.signature}, {len(finding.trace.ops)} ops")
+                console.say(
+                    f"  {called}: {finding.failure.signature}, {len(finding.trace.ops)} ops"
+                )
     for one in known:
         if one.name not in met:
             console.say(f"{name:32} gone or not met: {one.name}")

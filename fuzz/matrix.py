@@ -57,9 +57,7 @@ def fill(target: NamedTarget, family: Family, seeds: Sequence[int], ops: int, na
                 failure = explain_failure(example.run, example.wrong)
                 called = name(str(failure.signature), example.run.geometry)
                 if (called not in cell.known) if called else failure.signature not in cell.failed:
-                    found = find(
-                        target.make, target.name, family.name, example.run, example.wrong
-                    )
+                    found = find(target.make, target.name, family.name, example.run, example.wrong)
                     cell.findings.append((called, found))
                 if called:
                     cell.known[called] += 1

@@ -39,7 +39,7 @@ def served_groups(chooser: Chooser) -> Geometry:
         group = GroupDraft(16, layer_sets=(_layers(chooser),))
         return build(_pool(chooser, (group,) * pick(chooser, (2, 2, 3))))
     first = _layers(chooser)
-    other = replace(first, **_other_size(chooser, first))
+    other = _resized(chooser, first)
     if kind == 1:
         return build(_agreed(_pool(chooser, _one_each(16, (first, other)))))
     group = GroupDraft(16, layer_sets=(first, replace(other, layers=pick(chooser, (1, 2)))))
@@ -76,12 +76,12 @@ def _layers(chooser: Chooser) -> LayerSetDraft:
     return LayerSetDraft(layers, heads, size, size, pick(chooser, _FORMATS))
 
 
-def _other_size(chooser: Chooser, layers: LayerSetDraft) -> dict[str, int]:
-    """Other heads or head sizes."""
+def _resized(chooser: Chooser, layers: LayerSetDraft) -> LayerSetDraft:
+    """The same with other heads or head sizes."""
     if chance(chooser, 50):
-        return {"kv_heads": pick(chooser, (1, 2, 3, 4))}
+        return replace(layers, kv_heads=pick(chooser, (1, 2, 3, 4)))
     size = pick(chooser, _HEAD_SIZES)
-    return {"head_size_k": size, "head_size_v": size, "kv_heads": layers.kv_heads}
+    return replace(layers, head_size_k=size, head_size_v=size)
 
 
 def _one_each(tokens: int, sets: Sequence[LayerSetDraft]) -> tuple[GroupDraft, ...]:

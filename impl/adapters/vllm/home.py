@@ -207,4 +207,3 @@ def _compile(python: Path, folder: Path) -> None:
     """Byte code, so that the first start is no slower than others."""
     command = [str(python), "-m", "compileall", "-q", str(folder)]
     subprocess.run(command, capture_output=True, check=False)
-

@@ -1,11 +1,12 @@
 """Findings that are known: which target shows them in which releases, and who can meet them."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Literal
+
+import msgspec
 
 from kvexact.impl.adapters.vllm.home import age
 from kvexact.refmodel.spec import Geometry
@@ -18,12 +19,14 @@ class Known:
     """A finding that is known.
 
     Attributes:
+        name: what it is called.
         target: the target that shows it.
         signatures: what its failures are signed with, "mismatch / restore / lost / v".
-        first, last: releases that have it; with a mend undone, the name of that.
+        first, last: the oldest and the newest release that have it.
         reach: who meets it.
         upstream: the number of an issue or a pull request; empty: none is known.
         text: what is wrong.
+        mutation: only with this mend undone.
         orders: physical orders in which it shows; none: all.
         formats: how page formats end in which it shows; none: all.
     """
@@ -58,11 +61,8 @@ class Known:
 @cache
 def known_findings() -> tuple[Known, ...]:
     """All of them, from `known.json`."""
-    items = json.loads((files(__package__) / "known.json").read_text())
-    return tuple(
-        Known(**{n: tuple(v) if isinstance(v, list) else v for n, v in item.items()})
-        for item in items
-    )
+    text = (files(__package__) / "known.json").read_bytes()
+    return tuple(msgspec.json.decode(text, type=list[Known]))
 
 
 def known_of(target: str, release: str, mutations: Sequence[str]) -> list[Known]:

@@ -232,7 +232,7 @@ class VllmViews(VllmTarget):
 
     session = "views"
     op_kinds = VllmTarget.op_kinds | {"copy_blocks"}
-    free = (
+    free: ClassVar[tuple[FreeBytes, ...]] = (
         FreeBytes("copy_blocks", "block_padding", _WHOLE_BLOCKS),
         FreeBytes("zero", "block_padding", _WHOLE_BLOCKS),
         FreeBytes("allocate", "block_padding", _WHOLE_BLOCKS),
@@ -245,7 +245,10 @@ class VllmOffload(VllmViews):
     session = "offload"
     op_kinds = VllmViews.op_kinds | {"offload", "restore", "evict"}
     families: ClassVar[tuple[str, ...] | None] = (*_FAMILIES, "served_chunked")
-    free = (*VllmViews.free, FreeBytes("restore", "block_padding", _WHOLE_BLOCKS))
+    free: ClassVar[tuple[FreeBytes, ...]] = (
+        *VllmViews.free,
+        FreeBytes("restore", "block_padding", _WHOLE_BLOCKS),
+    )
 
     @classmethod
     def _host_fits(cls, geometry: Geometry, traits: dict[str, Any]) -> bool:
@@ -258,7 +261,10 @@ class VllmSimple(VllmViews):
 
     session = "simple"
     op_kinds = VllmViews.op_kinds | {"offload", "restore", "evict"}
-    free = (*VllmViews.free, FreeBytes("restore", "block_padding", _WHOLE_BLOCKS))
+    free: ClassVar[tuple[FreeBytes, ...]] = (
+        *VllmViews.free,
+        FreeBytes("restore", "block_padding", _WHOLE_BLOCKS),
+    )
 
     @classmethod
     def _host_fits(cls, geometry: Geometry, _traits: dict[str, Any]) -> bool:

@@ -128,7 +128,7 @@ def region_facts(
     return [list(region) for region in sorted(found)]
 
 
-def _block_runs(view: torch.Tensor, blocks: int) -> list[tuple[int, int]]:
+def _block_runs(view: Any, blocks: int) -> list[tuple[int, int]]:
     """The runs of one block, kernel blocks put together."""
     whole = view.view(torch.uint8)
     if view.shape[0] != blocks:

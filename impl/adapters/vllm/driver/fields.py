@@ -72,7 +72,7 @@ class Fields:
 
     def row_shapes(self, group: int, count: int) -> list[tuple[int, ...]]:
         """The shapes of so many rows."""
-        shapes = []
+        shapes: list[tuple[int, ...]] = []
         for layers in self.views[group]:
             fields = list(layers[0].values())
             cell = sum(view.shape[-1] for view in fields)
@@ -88,7 +88,7 @@ class Fields:
 
 
 def layer_fields(layer: Layer) -> dict[str, Bytes]:
-    """The fields of a layer: the data of its view as the backend splits it, scales as it views them."""
+    """The fields of a layer: data as the backend splits its view, scales as it views them."""
     widths = layer.shape.fields()
     if layer.shape.is_state:
         return _states(layer, widths)

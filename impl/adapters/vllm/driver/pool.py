@@ -73,7 +73,7 @@ class Pool:
             )
         except ValueError as error:
             raise Unfit(f"ValueError: {error}") from error
-        seen = {}
+        seen: dict[int, Any] = {}
         for layer in self.every_layer:
             layer.view = self.views[layer.name]
             first = layer.view[0] if isinstance(layer.view, list) else layer.view
@@ -145,7 +145,9 @@ def configuration(geometry: dict[str, Any], shapes: list[list[Shape]]) -> Any:
     return config
 
 
-def _specs(geometry: dict[str, Any], shapes: list[list[Shape]]) -> tuple[dict[str, Any], dict[str, Shape]]:
+def _specs(
+    geometry: dict[str, Any], shapes: list[list[Shape]]
+) -> tuple[dict[str, Any], dict[str, Shape]]:
     """Specs and shapes by layer name; padding of attention is for the release to add."""
     specs: dict[str, Any] = {}
     names: dict[str, Shape] = {}
@@ -179,7 +181,7 @@ def _natural_block_size(geometry: dict[str, Any], g: int, shapes: list[list[Shap
         for group, of_group in zip(geometry["groups"], shapes, strict=True)
         if not of_group[0].is_state
     ]
-    return min(sizes) if sizes else geometry["groups"][g]["block_size"]
+    return int(min(sizes, default=geometry["groups"][g]["block_size"]))
 
 
 def _same_groups(

@@ -57,7 +57,9 @@ def splits_halves() -> bool:
     shape_of = getattr(backend(), "get_kv_cache_shape", None)
     if layouts() is not None or shape_of is None:
         return False
-    return len(shape_of(5, 16, 3, 64, cache_dtype_str="auto")) == 5  # blocks, halves, tokens, heads, size
+    return (
+        len(shape_of(5, 16, 3, 64, cache_dtype_str="auto")) == 5
+    )  # blocks, halves, tokens, heads, size
 
 
 def row_alignment() -> int:
@@ -173,8 +175,8 @@ def allocate(
 
 def shares_one_buffer(groups: list[list[Any]], *, prefers: bool) -> bool:
     """Whether a release lays all layers of a block side by side for a connector that prefers it."""
-    module = find("vllm.v1.worker.kv_connector_model_runner_mixin")
-    mixin = getattr(module, "KVConnectorModelRunnerMixin", None)
+    module: Any = find("vllm.v1.worker.kv_connector_model_runner_mixin")
+    mixin: Any = getattr(module, "KVConnectorModelRunnerMixin", None)
     if not prefers or not hasattr(mixin, "use_uniform_kv_cache"):
         return False
     module.has_kv_transfer_group = lambda: True

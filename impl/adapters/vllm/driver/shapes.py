@@ -73,8 +73,15 @@ class Shape:
 
 def read_shapes(group: dict[str, Any]) -> list[Shape]:
     """The layer sets of a group."""
-    names = Shape.__dataclass_fields__
-    sets = group["layer_sets"]
-    return [
-        Shape(**{n: (one[n] or 0) if n == "page_bytes" else one[n] for n in names}) for one in sets
-    ]
+    return [_read_shape(one) for one in group["layer_sets"]]
+
+
+def _read_shape(one: dict[str, Any]) -> Shape:
+    return Shape(
+        one["layers"],
+        one["kv_heads"],
+        one["head_size_k"],
+        one["head_size_v"],
+        one["page_format"],
+        one["page_bytes"] or 0,
+    )
