@@ -12,7 +12,7 @@ from kvexact.fuzz.console import Output
 from kvexact.fuzz.finding import block
 from kvexact.fuzz.items import families_of
 from kvexact.fuzz.matrix import Cell, fill
-from kvexact.impl.adapters.vllm.home import HOME_VARIABLE, Home, InstallError
+from kvexact.impl.adapters.vllm.home import HOME_VARIABLE, LISTED, Home, InstallError, is_listed
 from kvexact.impl.adapters.vllm.known import Known, known_of
 from kvexact.impl.adapters.vllm.process import end_all
 from kvexact.refmodel.spec import Geometry
@@ -82,7 +82,8 @@ def list_command() -> None:
 @vllm_command.command("matrix")
 @click.option("--releases", metavar="A,B", help="Releases, also with a mend undone; else all.")
 @click.option("--targets", metavar="A,B", default=",".join(_TARGETS), show_default=True)
-@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The first.")
+@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many.")
 @click.option("--ops", type=click.IntRange(1), default=600, show_default=True, help="Acted, each.")
 @click.option(
     "--artifacts",
@@ -92,7 +93,7 @@ def list_command() -> None:
     help="Where the run's directory is made.",
 )
 def matrix_command(
-    *, releases: str | None, targets: str, seeds: int, ops: int, artifacts: Path
+    *, releases: str | None, targets: str, seed: int, seeds: int, ops: int, artifacts: Path
 ) -> int:
     """Fuzz every release with every target and family: sound, or known and new findings.
 
@@ -106,12 +107,16 @@ def matrix_command(
     wanted = releases.split(",") if releases else Home.default().releases()
     if not wanted:
         raise BadInput("no release of vLLM is installed; run: kvexact vllm install 0.33.0")
-    console, directory = Output(), make_run_directory(artifacts, 0)
+    console, directory = Output(), make_run_directory(artifacts, seed)
     new = 0
     try:
         for release in wanted:
+            if not is_listed(release.partition("+")[0]):
+                console.say(f"{release} is not listed, and driven as {LISTED[-1]}")
             for target in targets.split(","):
-                new += _row(console, directory, f"{target}@{release}", range(seeds), ops)
+                new += _row(
+                    console, directory, f"{target}@{release}", range(seed, seed + seeds), ops
+                )
             end_all()
     finally:
         directory.remove_if_empty()

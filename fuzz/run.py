@@ -20,6 +20,7 @@ from kvexact.impl.target import (
     OutOfBounds,
     Rows,
     Target,
+    Unavailable,
 )
 from kvexact.refmodel.cache import Cache, Effect
 from kvexact.refmodel.facts import FactValue, facts
@@ -270,6 +271,8 @@ class Run:
         return read
 
     def _raised(self, error: Exception, op: Op | None) -> Wrong:
+        if isinstance(error, Unavailable):
+            raise error
         outcome: Outcome = "exception"
         if isinstance(error, OutOfBounds):
             outcome = "out_of_bounds"

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from kvexact.fuzz.choose import Prng
+from kvexact.fuzz.families import SERVED
 from kvexact.fuzz.targets import UnknownTarget, find_target
 from kvexact.impl.adapters.vllm import home as home_module
 from kvexact.impl.adapters.vllm.driver.fields import runs
@@ -23,7 +25,7 @@ from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.free import block_padding, page_padding
 from kvexact.refmodel.ops import Job, Move, Restore
 from kvexact.refmodel.plan import plan
-from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
+from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet, Refused
 
 
 def installed_home(path: Path) -> Home:
@@ -53,7 +55,7 @@ def test_what_is_not_installed_is_said_with_the_mend(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"environment .* run: kvexact vllm install 0.26.0"):
         Home(tmp_path).check("0.26.0")
     home = installed_home(tmp_path)
-    with pytest.raises(Unavailable, match="vLLM 0.26.0 is not installed"):
+    with pytest.raises(Unavailable, match=r"vLLM 0\.26\.0 is not installed"):
         home.check("0.26.0")
     with pytest.raises(Unavailable, match="no release of vLLM"):
         home.check("")
@@ -220,3 +222,18 @@ def test_padding_of_a_block_is_all_that_its_owner_has_no_content_in() -> None:
         assert len(free) == 32 - 8
         assert not set(free.tolist()) & set(content.reshape(-1).tolist())
         assert set(page_padding(planned, op).tolist()) <= set(free.tolist())
+
+
+@pytest.mark.parametrize("family", sorted(SERVED))
+def test_served_geometries_can_mostly_be(family: str) -> None:
+    accepted, padded = 0, 0
+    for seed in range(60):
+        geometry = SERVED[family].draw(Prng(seed))
+        try:
+            plan(geometry)
+        except Refused:
+            continue
+        accepted += 1
+        padded += any(s.page_bytes is not None for g in geometry.groups for s in g.layer_sets)
+    assert accepted >= 40
+    assert padded or family in ("served", "served_chunked")

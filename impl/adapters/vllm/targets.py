@@ -72,9 +72,7 @@ class VllmTarget(Target):
 
     @classmethod
     def check_available(cls) -> None:
-        home = Home.default()
-        home.check(cls._release())
-        cls._ask_traits()
+        Home.default().check(cls._release())
 
     @classmethod
     def _release(cls) -> str:

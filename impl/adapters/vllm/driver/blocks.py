@@ -38,10 +38,10 @@ class Zeroer:
         """What the kernel does with the table, inside registered memory."""
         if not blocks or self._zeroer._meta is None:
             return
-        starts, *rest = self._zeroer._meta
-        addresses = starts.tolist()
-        strides = rest[0].tolist() if torch.is_tensor(rest[0]) else [rest[0]] * len(addresses)
-        sizes = rest[1].tolist() if torch.is_tensor(rest[0]) else strides
+        table = [part.tolist() for part in self._zeroer._meta if torch.is_tensor(part)]
+        addresses, *more = table
+        more = more or [[self._zeroer._meta[1]] * len(addresses)]  # once one size was that of all
+        strides, sizes = more[0], more[-1]
         for at, stride, size in zip(addresses, strides, sizes, strict=True):
             for block in blocks:
                 memory.zero(at + block * stride * _WORD, size * _WORD)

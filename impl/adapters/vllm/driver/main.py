@@ -3,6 +3,8 @@
 import ctypes
 import os
 from collections.abc import Callable
+from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -174,6 +176,8 @@ class Server:
         except Gone as error:
             return {"gone": str(error)}
         except Exception as error:  # noqa: BLE001 - a release may raise anything
+            if _is_ours(error):
+                return {"gone": f"the driver failed, {_where(error)}: {_first_line(error)}"}
             kind = "out_of_bounds" if isinstance(error, OutOfBounds) else "exception"
             return {"raised": [kind, type(error).__name__, _first_line(error)]}
         return found
@@ -225,18 +229,30 @@ class Server:
         return {}
 
 
+def _is_ours(error: Exception) -> bool:
+    """Whether the driver itself failed, as a release is not what it takes it for."""
+    code = _raised_in(error)
+    told = isinstance(error, OutOfBounds | ScaleOutside | TimeoutError)
+    return not told and code.co_filename.startswith(str(Path(__file__).parent))
+
+
+def _raised_in(error: Exception) -> CodeType:
+    trace = error.__traceback__
+    assert trace is not None
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code
+
+
+def _where(error: Exception) -> str:
+    code = _raised_in(error)
+    return f"in {code.co_name} of {code.co_filename.rsplit('/vllm/', 1)[-1]}"
+
+
 def _first_line(error: Exception) -> str:
     """What an exception says in one line; where it says nothing, where it was raised."""
-    text = " ".join(str(error).split())
-    if text:
-        return text[:300]
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return ""
-    code = trace.tb_frame.f_code
-    return f"in {code.co_name}, {code.co_filename.rsplit('/vllm/', 1)[-1]}:{trace.tb_lineno}"
+    text = " ".join(str(error).split())[:300]
+    return text or _where(error)
 
 
 def serve(numbers: list[int], mutations: list[str]) -> None:

@@ -220,7 +220,8 @@ def handlers(worker: Any) -> tuple[Any, Any]:
     """What stores and what loads, of a worker of the offloading connector."""
     if hasattr(worker, "_store_handler"):
         return worker._store_handler, worker._load_handler
-    return worker.handlers[0], worker.handlers[1]
+    store, load = sorted(worker.handlers, key=lambda handler: not handler.gpu_to_cpu)
+    return store, load
 
 
 def submit(worker: Any, job: int, device_side: Any, host_side: Any, *, store: bool) -> None:

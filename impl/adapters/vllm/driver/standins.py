@@ -12,7 +12,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from kvexact.impl.adapters.vllm.driver.symbols import find
+from kvexact.impl.adapters.vllm.driver.symbols import find, need
 
 
 class OutOfBounds(Exception):
@@ -131,7 +131,7 @@ def install(memory: Memory) -> None:
     torch_any.cuda.Stream = Stream
     torch_any.cuda.current_stream = lambda *_device: Stream()
     torch_any.accelerator.current_device_index = lambda: 0
-    ops = find("vllm._custom_ops")
+    ops = need("vllm._custom_ops")
     ops.swap_blocks_batch = memory.swap_blocks_batch
     copies = find("vllm.v1.simple_kv_offload.cuda_mem_ops")
     if hasattr(copies, "_batch_memcpy"):
@@ -149,7 +149,7 @@ def install(memory: Memory) -> None:
 @contextmanager
 def as_on_a_gpu() -> Iterator[None]:
     """While connectors are made and registered: tensors and platform say that they are CUDA's."""
-    platform = type(find("vllm.platforms").current_platform)
+    platform = type(need("vllm.platforms:current_platform"))
     with (
         patch.object(torch.Tensor, "is_cuda", property(lambda _self: True)),
         patch.object(platform, "is_cuda_alike", lambda _self: True),
