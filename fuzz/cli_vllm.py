@@ -9,7 +9,7 @@ from kvexact.fuzz.artefacts import ROOT, RunDirectory, make_run_directory, save
 from kvexact.fuzz.cli import BadInput
 from kvexact.fuzz.cli_targets import able_target, in_child
 from kvexact.fuzz.console import Output
-from kvexact.fuzz.finding import block
+from kvexact.fuzz.finding import Finding, block
 from kvexact.fuzz.items import families_of
 from kvexact.fuzz.matrix import Cell, fill
 from kvexact.impl.adapters.vllm.home import HOME_VARIABLE, LISTED, Home, InstallError, is_listed
@@ -149,6 +149,12 @@ def _row(console: Output, directory: RunDirectory, name: str, seeds: range, ops:
         if one.name not in met:
             console.say(f"{name:32} gone or not met: {one.name}")
     return new
+
+
+def _short(called: str, finding: Finding, command: str) -> list[str]:
+    """A known finding in two lines."""
+    signature, ops = finding.failure.signature, len(finding.trace.ops)
+    return [f"  {called}: {signature}, reduced to {ops} ops", f"  {command}"]
 
 
 def _named(known: list[Known], signature: str, geometry: Geometry) -> str | None:

@@ -14,7 +14,7 @@ from kvexact.refmodel.spec import ORDERS, Geometry
 
 _FORMATS = (
     *("bf16", "fp16", "fp32", "fp8_e4m3", "fp8_e5m2"),
-    *("int8_per_token_head", "fp8_per_token_head", "int4_per_token_head"),
+    *("int8_per_token_head", "int8_per_token_head", "fp8_per_token_head", "int4_per_token_head"),
 )
 _STATES = ("state_bf16_fp32", "state_bf16", "state_fp32")
 _HEAD_SIZES = (32, 32, 32, 64, 96)
@@ -34,7 +34,7 @@ def served(chooser: Chooser) -> Geometry:
 
 def served_groups(chooser: Chooser) -> Geometry:
     """Groups of equal pages; of small pages in large blocks or padded ones; unequal pages."""
-    kind = weighted(chooser, (3, 4, 2))
+    kind = weighted(chooser, (2, 5, 2))
     if kind == 0:
         group = GroupDraft(16, layer_sets=(_layers(chooser),))
         return build(_pool(chooser, (group,) * pick(chooser, (2, 2, 3))))
@@ -77,10 +77,11 @@ def _layers(chooser: Chooser) -> LayerSetDraft:
 
 
 def _resized(chooser: Chooser, layers: LayerSetDraft) -> LayerSetDraft:
-    """The same with other heads or head sizes."""
+    """The same with other heads or another head size."""
     if chance(chooser, 50):
-        return replace(layers, kv_heads=pick(chooser, (1, 2, 3, 4)))
-    size = pick(chooser, _HEAD_SIZES)
+        heads = [heads for heads in (1, 2, 3, 4) if heads != layers.kv_heads]
+        return replace(layers, kv_heads=pick(chooser, heads))
+    size = pick(chooser, [size for size in _HEAD_SIZES if size != layers.head_size_k])
     return replace(layers, head_size_k=size, head_size_v=size)
 
 

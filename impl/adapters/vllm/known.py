@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from typing import Literal
@@ -21,7 +22,7 @@ class Known:
     Attributes:
         name: what it is called.
         target: the target that shows it.
-        signatures: what its failures are signed with, "mismatch / restore / lost / v".
+        signatures: what its failures are signed with, such as "mismatch / restore / lost / *".
         first, last: the oldest and the newest release that have it.
         reach: who meets it.
         upstream: the number of an issue or a pull request; empty: none is known.
@@ -29,6 +30,7 @@ class Known:
         mutation: only with this mend undone.
         orders: physical orders in which it shows; none: all.
         formats: how page formats end in which it shows; none: all.
+        groups: the fewest groups with which it shows.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Known:
     mutation: str = ""
     orders: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
+    groups: int = 1
 
     def covers(self, target: str, release: str, mutations: tuple[str, ...]) -> bool:
         """Whether this target has it in that release."""
@@ -52,7 +55,8 @@ class Known:
         """Whether a failure on this geometry is this finding."""
         names = [shape.page_format for group in geometry.groups for shape in group.layer_sets]
         return (
-            signature in self.signatures
+            any(fnmatchcase(signature, one) for one in self.signatures)
+            and len(geometry.groups) >= self.groups
             and (not self.orders or geometry.order in self.orders)
             and (not self.formats or any(name.endswith(self.formats) for name in names))
         )

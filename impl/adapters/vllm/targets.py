@@ -2,7 +2,8 @@
 
 Its own code groups layers, sizes the pool, makes views, registers regions and makes descriptors; a
 process of the release's own runs it. A name may say which: `vllm-offload@0.25.1`, and a mend to
-undo: `vllm-simple@0.29.0+undo-54021`. Without one it is the newest that is installed.
+undo: `vllm-simple@0.29.0+undo-54021`. Without one it is the newest that is installed. `+bytes`
+tells sizes only.
 """
 
 from dataclasses import asdict, replace
@@ -22,6 +23,8 @@ _STATES = ("state_bf16_fp32", "state_bf16", "state_fp32")
 #: What the backend that publishes specs here takes: blocks of so many tokens, heads of this size.
 _BLOCK_MULTIPLE, _HEAD_LEAST = 16, 32
 _FITS_KEPT = 4096
+#: A word after a release, for `VllmTarget.by_bytes`.
+BY_BYTES = "bytes"
 
 _FAMILIES = ("served", "served_groups", "served_hybrid")
 _WHOLE_BLOCKS = "a block that is packed, or that several groups may own, is moved as a whole"
@@ -44,6 +47,9 @@ class VllmTarget(Target):
 
     release: ClassVar[str] = ""
     mutations: ClassVar[tuple[str, ...]] = ()
+    #: Tell sizes only, so that wrong views and regions show in bytes, and what is behind them too.
+    by_bytes: ClassVar[bool] = False
+    told_with_bytes: ClassVar[tuple[str, ...]] = ("_bytes", "bytes_per_block", "_slots")
     #: Which of the driver's sessions.
     session: ClassVar[str]
     _fits: ClassVar[dict[Geometry, bool]]
@@ -53,8 +59,9 @@ class VllmTarget(Target):
 
     @classmethod
     def variant(cls, text: str) -> type[Self]:
-        """The same of a release, with mends undone: "0.29.0" or "0.29.0+undo-54021"."""
-        release, *mutations = text.split("+")
+        """The same of a release: "0.29.0", "0.29.0+undo-54021" or "0.29.0+bytes"."""
+        release, *more = text.split("+")
+        mutations = [word for word in more if word != BY_BYTES]
         source = Home.default().release(release) / "vllm"
         lacking = {
             kind
@@ -64,6 +71,7 @@ class VllmTarget(Target):
         members = {
             "release": release,
             "mutations": tuple(mutations),
+            "by_bytes": BY_BYTES in more,
             "op_kinds": cls.op_kinds - lacking,
             "__module__": cls.__module__,
             "__doc__": cls.__doc__,
@@ -169,7 +177,9 @@ class VllmTarget(Target):
             [(shape.layers, shape.kv_heads, _cell_bytes(shape)) for shape in group.layer_sets]
             for group in geometry.groups
         ]
-        return {name: _tuples(value) for name, value in answer["facts"].items()}
+        told = self.told_with_bytes if self.by_bytes else ("",)
+        facts = answer["facts"].items()
+        return {name: _tuples(value) for name, value in facts if name.endswith(told)}
 
     def apply(self, op: ops.Op, rows: Rows | None) -> Rows | None:
         """See `Target`."""
