@@ -205,7 +205,8 @@ def test_a_known_finding_is_known_where_it_shows_only() -> None:
     other = Geometry((Group(16, 16, (shape,)),), 2, Host(8192), order="LBHNC")
     assert one.is_it("fact / open / fact / regions", geometry)
     assert not one.is_it("fact / open / fact / regions", other)
-    assert not one.is_it("mismatch / restore / lost / k", geometry)
+    assert one.is_it("mismatch / restore / lost / k", geometry)
+    assert not one.is_it("mismatch / restore / frame / padding", geometry)
 
 
 def test_padding_of_a_block_is_all_that_its_owner_has_no_content_in() -> None:

@@ -6,22 +6,24 @@ undo: `vllm-simple@0.29.0+undo-54021`. Without one it is the newest that is inst
 tells sizes only.
 """
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from kvexact.impl.adapters.vllm.home import Home
 from kvexact.impl.adapters.vllm.process import Process, Unfit, process_of
+from kvexact.impl.adapters.vllm.published import (
+    BLOCK_MULTIPLE,
+    STATES,
+    cell_bytes,
+    differ,
+    takes,
+)
 from kvexact.impl.target import Area, Bytes, Facts, FreeBytes, Rows, Target
 from kvexact.refmodel import ops
 from kvexact.refmodel.spec import Geometry, LayerSet, Refused
 
-#: Formats whose name in vLLM is that of the model's type.
-_MODEL_TYPES = ("bf16", "fp16", "fp32")
-_STATES = ("state_bf16_fp32", "state_bf16", "state_fp32")
-#: What the backend that publishes specs here takes: blocks of so many tokens, heads of this size.
-_BLOCK_MULTIPLE, _HEAD_LEAST = 16, 32
 _FITS_KEPT = 4096
 #: A word after a release, for `VllmTarget.by_bytes`.
 BY_BYTES = "bytes"
@@ -128,13 +130,13 @@ class VllmTarget(Target):
             and geometry.tail_alignment == traits["tail_alignment"]
             and sizes == (None, None)
             and all(group.tokens_per_state == 1 for group in geometry.groups)
-            and all(_takes(shape, traits) for shape in sets)
-            and all(_differ(group.layer_sets) for group in geometry.groups)
+            and all(takes(shape, traits) for shape in sets)
+            and all(differ(group.layer_sets) for group in geometry.groups)
             and all(
-                group.block_size % _BLOCK_MULTIPLE == 0
-                and group.kernel_block_size % _BLOCK_MULTIPLE == 0
+                group.block_size % BLOCK_MULTIPLE == 0
+                and group.kernel_block_size % BLOCK_MULTIPLE == 0
                 for group in geometry.groups
-                if group.layer_sets[0].page_format not in _STATES
+                if group.layer_sets[0].page_format not in STATES
             )
             and not cls._permutes_scales(geometry, sets)
             and cls._host_fits(geometry, traits)
@@ -174,7 +176,7 @@ class VllmTarget(Target):
             raise Refused("unsupported", str(error)) from error
         self._size: int = answer["size"]
         self._shapes = [
-            [(shape.layers, shape.kv_heads, _cell_bytes(shape)) for shape in group.layer_sets]
+            [(shape.layers, shape.kv_heads, cell_bytes(shape)) for shape in group.layer_sets]
             for group in geometry.groups
         ]
         told = self.told_with_bytes if self.by_bytes else ("",)
@@ -277,35 +279,6 @@ class VllmSimple(VllmViews):
     @classmethod
     def _host_fits(cls, geometry: Geometry, _traits: dict[str, Any]) -> bool:
         return geometry.host.row_alignment == 1 and geometry.host.chunk_blocks == 1
-
-
-def _takes(shape: LayerSet, traits: dict[str, Any]) -> bool:
-    """Whether a backend publishes such layers."""
-    if shape.side:
-        return False
-    if shape.page_format in _STATES:
-        return shape.kv_heads == 1
-    sizes = {shape.head_size_k, shape.head_size_v}
-    if len(sizes) > 1 or shape.head_size_k < _HEAD_LEAST:
-        return False
-    if shape.page_format == "int4_per_token_head" and shape.head_size_k & (shape.head_size_k - 1):
-        return False
-    return shape.page_format in (*_MODEL_TYPES, *traits["formats"])
-
-
-def _differ(sets: tuple[LayerSet, ...]) -> bool:
-    """Whether no two layer sets are of one shape: a release would put their layers together."""
-    return len({replace(shape, layers=1) for shape in sets}) == len(sets)
-
-
-def _cell_bytes(shape: LayerSet) -> int:
-    """Bytes of a cell, to know how long a row is."""
-    name, sizes = shape.page_format, (shape.head_size_k, shape.head_size_v)
-    if name in _STATES:
-        conv, ssm = {"state_bf16_fp32": (2, 4), "state_bf16": (2, 2), "state_fp32": (4, 4)}[name]
-        return sizes[0] * conv + sizes[1] * ssm
-    bits = {"fp32": 32, "fp16": 16, "bf16": 16, "int4_per_token_head": 4}.get(name, 8)
-    return sum(size * bits // 8 for size in sizes) + 8 * name.endswith("_per_token_head")
 
 
 def _tuples(value: Any) -> Any:
