@@ -33,6 +33,7 @@ _COMMANDS = {
     ),
     "corpus": ("kvexact.fuzz.cli_corpus:corpus_command", "Keep traces that replay as tests."),
     "report": ("kvexact.fuzz.cli_report:report_command", "Write the report of one run or several."),
+    "vllm": ("kvexact.fuzz.cli_vllm:vllm_command", "Releases of vLLM as targets."),
     "power": ("kvexact.fuzz.power:power", "Fuzz every planted fault and say which are found."),
     "bench": ("kvexact.fuzz.bench:bench", "Measure what model and comparison cost."),
 }

@@ -7,7 +7,7 @@ import click
 
 from kvexact.fuzz.cli import BadInput
 from kvexact.fuzz.console import Output
-from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.families import EVERY_FAMILY
 from kvexact.fuzz.targets import (
     NamedTarget,
     UnknownTarget,
@@ -74,9 +74,9 @@ def targets_command(*, families: bool) -> None:
     for name in names:
         console.say(f"{name:{width}}  {_about(name)}")
     if families:
-        width = max(map(len, FAMILIES))
+        width = max(map(len, EVERY_FAMILY))
         console.say("\nfamilies")
-        for family in FAMILIES.values():
+        for family in EVERY_FAMILY.values():
             console.say(f"{family.name:{width}}  {family.summary}")
 
 

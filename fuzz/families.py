@@ -1,5 +1,8 @@
 """All families. A family is the unit of test items, budgets and vacuity counts."""
 
+from collections import ChainMap
+from collections.abc import Mapping
+
 from kvexact.fuzz.family import RAW_WEIGHTS, VALUE_WEIGHTS, Family
 from kvexact.fuzz.planning import planning
 from kvexact.fuzz.raw_families import (
@@ -12,6 +15,7 @@ from kvexact.fuzz.raw_families import (
     padded,
     refusals,
 )
+from kvexact.fuzz.served_families import served, served_chunked, served_groups, served_hybrid
 from kvexact.fuzz.value_families import hybrid, latent, values
 
 FAMILIES: dict[str, Family] = {
@@ -53,3 +57,16 @@ FAMILIES: dict[str, Family] = {
         Family("planning", planning, "facts and refusals at real sizes", weights={}),
     )
 }
+
+#: Families for targets that name them: what serving engines make of models and of settings.
+SERVED: dict[str, Family] = {
+    family.name: family
+    for family in (
+        Family("served", served, "one group as serving engines lay it out"),
+        Family("served_groups", served_groups, "groups that agree about pages; unequal pages"),
+        Family("served_hybrid", served_hybrid, "attention and states, padded to one page size"),
+        Family("served_chunked", served_chunked, "the same, several blocks in a host chunk"),
+    )
+}
+#: Any family by its name.
+EVERY_FAMILY: Mapping[str, Family] = ChainMap(SERVED, FAMILIES)

@@ -12,7 +12,7 @@ from kvexact.fuzz import coverage
 from kvexact.fuzz.campaign import Example, run_example
 from kvexact.fuzz.choose import Chooser, Prng, weighted
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.families import EVERY_FAMILY
 from kvexact.fuzz.family import Family
 from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.seeds import derive
@@ -47,7 +47,7 @@ class Favour:
     def draw(self, names: Sequence[str], seed: int, number: int) -> tuple[Family, Chooser]:
         """The family of an example, bent to what is wanted, and where its choices come from."""
         chooser = Prng(derive(seed, "soak", number))
-        family = FAMILIES[names[weighted(chooser, self.families)]]
+        family = EVERY_FAMILY[names[weighted(chooser, self.families)]]
         bend = chooser.below(4)
         if family.plans_only or bend == 0:
             return family, chooser

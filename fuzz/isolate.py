@@ -42,6 +42,7 @@ _DECLARED = (
     "declared",
     "free",
     "families",
+    "copies_slots",
     "fits",
 )
 _START = (

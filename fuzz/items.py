@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.families import EVERY_FAMILY, FAMILIES
 from kvexact.fuzz.family import Family
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.targets import NamedTarget
@@ -62,9 +62,9 @@ def families_of(target: type[Target] | Target, wanted: Collection[str] = ()) -> 
     names = tuple(
         dict.fromkeys(wanted or (FAMILIES if target.families is None else target.families))
     )
-    unknown = [name for name in names if name not in FAMILIES]
+    unknown = [name for name in names if name not in EVERY_FAMILY]
     if unknown:
-        raise ValueError(f"family {unknown[0]!r} does not exist; use {', '.join(FAMILIES)}")
+        raise ValueError(f"family {unknown[0]!r} does not exist; use {', '.join(EVERY_FAMILY)}")
     # Where no refusal is promised, no illegal op is sent, and that family shows nothing of its own.
     if not target.op_refusals:
         if "refusals" in wanted:
@@ -75,4 +75,4 @@ def families_of(target: type[Target] | Target, wanted: Collection[str] = ()) -> 
         names = tuple(name for name in names if name != "refusals")
     if not names:
         raise ValueError(f"no family is left to fuzz; name some of {', '.join(FAMILIES)}")
-    return [FAMILIES[name] for name in names]
+    return [EVERY_FAMILY[name] for name in names]

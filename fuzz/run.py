@@ -26,10 +26,11 @@ from kvexact.impl.target import (
 )
 from kvexact.refmodel.cache import Cache, Effect
 from kvexact.refmodel.facts import FactValue, facts
-from kvexact.refmodel.free import host_padding, page_padding
+from kvexact.refmodel.free import PADDINGS
 from kvexact.refmodel.ops import (
     KIND_OF,
     Allocate,
+    CopyBlocks,
     Dangling,
     Free,
     Offload,
@@ -223,7 +224,10 @@ class Run:
             return "dangling"
         predicted = self.model.refusal(bound)
         promised = predicted is None or predicted in self.target.op_refusals
+        of_slots = isinstance(bound, CopyBlocks) and bound.tokens is not None
         if kind not in self.target.op_kinds or not promised:
+            return "unsent"
+        if of_slots and not self.target.copies_slots:
             return "unsent"
         rows = None
         if isinstance(bound, WriteTokens | WriteValues):
@@ -279,9 +283,8 @@ class Run:
             if free.op_kind != kind:
                 continue
             assert self.plan is not None
-            area: Area = "pool" if free.what == "page_padding" else "host"
-            find = page_padding if free.what == "page_padding" else host_padding
-            places = find(self.plan, op)
+            area: Area = "host" if free.what == "host_padding" else "pool"
+            places = PADDINGS[free.what](self.plan, op)
             if places.size and area in self.target.declared:
                 self.model.areas[area][places] = self._view(area, op)[places]
                 self.counts.free_bytes += places.size

@@ -46,12 +46,14 @@ class Mix:
 
     Attributes:
         urn: op kinds, each as many times as it weighs.
+        copies_slots: whether a copy may name a number of slots.
     """
 
     urn: tuple[str, ...]
     illegal_percent: int
     batch_percent: int
     zero_percent: int
+    copies_slots: bool = True
 
     @classmethod
     def draw(cls, chooser: Chooser, family: Family, target: type[Target] | Target) -> "Mix":
@@ -62,7 +64,7 @@ class Mix:
                 urn += [kind] * weight
         illegal = family.illegal_percent if target.op_refusals else 0
         zero = family.zero_percent if "zero" in target.op_kinds else 0
-        return cls(tuple(urn), illegal, family.batch_percent, zero)
+        return cls(tuple(urn), illegal, family.batch_percent, zero, target.copies_slots)
 
 
 class Steps(Parts):
@@ -142,7 +144,8 @@ class Steps(Parts):
         if chance(chooser, 30):
             pairs.reverse()
         size = self._model.slots(group)
-        tokens = chooser.below(size + 1) if chance(chooser, 40) else None
+        of_slots = chance(chooser, 40) and self._mix.copies_slots
+        tokens = chooser.below(size + 1) if of_slots else None
         if illegal and chance(chooser, 30):
             tokens = pick(chooser, (size + 1, -1))
         return CopyBlocks(op_id, group, tuple(pairs), tokens)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from kvexact.fuzz.counts import GEOMETRIES_LEAST, Counts, vacuous
-from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.families import EVERY_FAMILY
 from kvexact.fuzz.features import FEATURES
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.refmodel.ops import OPS
@@ -41,7 +41,7 @@ def complaints(
         for name, counts in sorted(families.items()):
             if counts.geometries.total() < GEOMETRIES_LEAST:
                 continue
-            family = FAMILIES[name]
+            family = EVERY_FAMILY[name]
             lines = vacuous(
                 counts,
                 plans_only=family.plans_only,
@@ -60,7 +60,7 @@ def _proves_nothing(families: Mapping[str, Counts]) -> Iterator[str]:
         return
     if not total.facts:
         yield "no fact was compared"
-    if all(FAMILIES[name].plans_only for name in families):
+    if all(EVERY_FAMILY[name].plans_only for name in families):
         return
     if not total.compared_bytes:
         yield "no byte was compared"
@@ -87,7 +87,7 @@ def summary(merged: Merged) -> list[str]:
 
 
 def _by_family(families: Mapping[str, Counts]) -> list[str]:
-    numbers = {name: families[name].geometries.total() for name in FAMILIES if name in families}
+    numbers = {name: families[name].geometries.total() for name in EVERY_FAMILY if name in families}
     few = [name for name, number in numbers.items() if number < GEOMETRIES_LEAST]
     lines = _wrapped("geometries", [f"{name} {number:,}" for name, number in numbers.items()])
     return lines + _wrapped(f"fewer than {GEOMETRIES_LEAST}, judged only together", few)

@@ -1,4 +1,7 @@
-"""Targets by name: of the entry point group ``kvexact.targets``, or ``module:Class``."""
+"""Targets by name: of the entry point group ``kvexact.targets``, or ``module:Class``.
+
+A name may end with ``@variant``: which of several that a class stands for, such as a release.
+"""
 
 import sys
 from dataclasses import dataclass
@@ -57,15 +60,16 @@ def find_target(name: str) -> NamedTarget:
     Raises:
         UnknownTarget: nothing of that name.
     """
-    place = name
-    if ":" not in name:
+    base, _, variant = name.partition("@")
+    place = base
+    if ":" not in base:
         known = {entry.name: entry.value for entry in entry_points(group=GROUP)}
-        if name not in known:
+        if base not in known:
             raise UnknownTarget(
-                f"target {name!r} is not registered; use one of {', '.join(sorted(known))}, "
+                f"target {base!r} is not registered; use one of {', '.join(sorted(known))}, "
                 f"or module:Class"
             )
-        place = known[name]
+        place = known[base]
     elif (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)
     module_name, _, class_name = place.partition(":")
@@ -82,6 +86,11 @@ def find_target(name: str) -> NamedTarget:
         raise UnknownTarget(
             f"target {name!r} is {found!r:.60}; it must be a subclass of kvexact.Target"
         )
+    if variant:
+        try:
+            found = found.variant(variant)
+        except ValueError as error:
+            raise UnknownTarget(f"target {name!r}: {error}") from error
     return NamedTarget(name, found)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from kvexact.fuzz.campaign import numbered_example, place
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Signature, explain_failure
-from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.families import EVERY_FAMILY
 from kvexact.fuzz.favour import Favour, favoured_example
 from kvexact.fuzz.finding import Finding, as_it_is, find, is_lost
 from kvexact.fuzz.isolate import HANGS_MOST, Isolation, Limits
@@ -118,7 +118,7 @@ def fuzz(task: Task, rounds: Connection | None = None) -> Iterator[Done | Reduce
         while rounds and number >= task.until:
             favour, until = rounds.recv()
             task = replace(task, favour=favour, until=until)
-        family = FAMILIES[task.family_of(number)]
+        family = EVERY_FAMILY[task.family_of(number)]
         counts = Counts()
         failed = draw(task, number, target, counts, journal)
         if failed is None:
@@ -156,7 +156,7 @@ def _prng(
     task: Task, number: int, target: Target, counts: Counts, journal: Journal | None
 ) -> tuple[Run, Wrong] | None:
     name, index = place(number, task.families)
-    example = numbered_example(target, FAMILIES[name], index, task.seed, counts, journal)
+    example = numbered_example(target, EVERY_FAMILY[name], index, task.seed, counts, journal)
     return (example.run, example.wrong) if example.wrong else None
 
 
@@ -178,7 +178,7 @@ def _hypothesis(
 
     name, index = place(number, task.families)
     seed = derive(task.seed, "hypothesis", name, index)
-    return run_item(target, FAMILIES[name], seed, HYPOTHESIS_EXAMPLES, counts, journal=journal)
+    return run_item(target, EVERY_FAMILY[name], seed, HYPOTHESIS_EXAMPLES, counts, journal=journal)
 
 
 def _reduced(

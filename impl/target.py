@@ -46,13 +46,14 @@ class FreeBytes:
 
     Attributes:
         op_kind: the op's kind, of `OPS`.
-        what: "page_padding" (the end of each touched page) or "host_padding" (the end of each
-            touched host row).
+        what: "page_padding" (the end of each touched page), "block_padding" (whatever a touched
+            block has beside its owner's content) or "host_padding" (the end of each touched host
+            row).
         reason: why this is a choice and no fault; shown in reports.
     """
 
     op_kind: str
-    what: Literal["page_padding", "host_padding"]
+    what: Literal["page_padding", "block_padding", "host_padding"]
     reason: str
 
 
@@ -74,8 +75,19 @@ class Target(ABC):
     declared: ClassVar[frozenset[Area]] = frozenset({"pool", "host"})
     #: Bytes that may change, each with a reason.
     free: ClassVar[tuple[FreeBytes, ...]] = ()
-    #: Families of geometries that it can mostly accept, by name; None: all of them.
+    #: Whether `CopyBlocks` may name a number of slots; False: only whole blocks are sent.
+    copies_slots: ClassVar[bool] = True
+    #: Families of geometries that it can mostly accept, by name; None: all that suit any target.
     families: ClassVar[tuple[str, ...] | None] = None
+
+    @classmethod
+    def variant(cls, text: str) -> "type[Target]":
+        """The target that ``name@text`` stands for, such as one release of what is tested.
+
+        Raises:
+            ValueError: there is none; says what there is.
+        """
+        raise ValueError(f"it has no variants, so drop @{text}")
 
     @classmethod
     def check_available(cls) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from kvexact.refmodel.address import Addresses
+from kvexact.refmodel.layout import group_layout
 from kvexact.refmodel.ops import (
     Allocate,
     Block,
@@ -24,21 +25,51 @@ _NONE: Addresses = np.empty(0, np.intp)
 
 def page_padding(planned: Plan, op: Op) -> Addresses:
     """Addresses in the pool of the padding of every page that a legal op writes."""
-    match op:
-        case Zero(group=group, blocks=blocks) | Allocate(group=group, blocks=blocks, zero=True):
-            touched = [(group, block) for block in blocks]
-        case WriteTokens(group=group, slots=slots) | WriteValues(group=group, slots=slots):
-            touched = [(group, slot.block) for slot in slots if slot is not None]
-        case CopyBlocks(group=group, pairs=pairs, tokens=tokens) if tokens != 0:
-            touched = [(group, pair.target) for pair in pairs]
-        case Restore(jobs=jobs):
-            touched = [(job.group, move.block) for job in jobs for move in job.moves]
-        case _:
-            return _NONE
     parts = [
-        padding for group, block in touched for padding in _block_padding(planned, group, block)
+        padding
+        for group, block in _written(op)
+        for padding in _block_padding(planned, group, block)
     ]
     return np.concatenate([_NONE, *parts])
+
+
+def block_padding(planned: Plan, op: Op) -> Addresses:
+    """Addresses in the pool of what each block that a legal op writes has beside its content.
+
+    That is the padding of its pages, its end where blocks are outermost, and what it would hold if
+    another group owned it.
+    """
+    parts = [_beside_content(planned, group, block_id(block)) for group, block in _written(op)]
+    return np.concatenate([_NONE, *parts])
+
+
+def _written(op: Op) -> list[tuple[int, Block]]:
+    """Groups and blocks into which a legal op writes."""
+    match op:
+        case Zero(group=group, blocks=blocks) | Allocate(group=group, blocks=blocks, zero=True):
+            return [(group, block) for block in blocks]
+        case WriteTokens(group=group, slots=slots) | WriteValues(group=group, slots=slots):
+            return [(group, slot.block) for slot in slots if slot is not None]
+        case CopyBlocks(group=group, pairs=pairs, tokens=tokens) if tokens != 0:
+            return [(group, pair.target) for pair in pairs]
+        case Restore(jobs=jobs):
+            return [(job.group, move.block) for job in jobs for move in job.moves]
+    return []
+
+
+def _beside_content(planned: Plan, group: int, block: int) -> Addresses:
+    """Addresses of all bytes of a block that are not the group's content."""
+    block_of = np.zeros(planned.physical_bytes, np.bool_)
+    for other in range(len(planned.placements)):
+        block_of[group_layout(planned, other).of_blocks(np.array([block], np.intp))] = True
+        for padding in _block_padding(planned, other, block):
+            block_of[padding] = True
+    if planned.geometry.order[0] == "B":
+        main = planned.placements[group][0].grid["B"] * (planned.geometry.blocks > 1)
+        start = planned.geometry.base_offset_bytes + block * main
+        block_of[start : start + (main or planned.bytes_per_block)] = True
+    block_of[group_layout(planned, group).of_blocks(np.array([block], np.intp))] = False
+    return np.flatnonzero(block_of)
 
 
 def host_padding(planned: Plan, op: Op) -> Addresses:
@@ -62,3 +93,11 @@ def _block_padding(planned: Plan, group: int, block: Block) -> Iterator[Addresse
         layers = np.arange(placement.extents["L"], dtype=np.intp) * placement.grid["L"]
         start = placement.start + block_id(block) * placement.grid["B"]
         yield np.add.outer(layers, padding).reshape(-1) + start
+
+
+#: What a target may declare free, by the name that it uses.
+PADDINGS = {
+    "page_padding": page_padding,
+    "block_padding": block_padding,
+    "host_padding": host_padding,
+}

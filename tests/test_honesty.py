@@ -131,7 +131,9 @@ def nothing_is_compared_after_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None
 
 @sabotage("NeighbourByteBesideFreePadding: nothing seen")
 def everything_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "page_padding", lambda plan, op: np.arange(plan.physical_bytes))
+    monkeypatch.setitem(
+        run.PADDINGS, "page_padding", lambda plan, op: np.arange(plan.physical_bytes)
+    )
 
 
 @sabotage("ReadByte: nothing seen")

@@ -1,0 +1,169 @@
+"""``kvexact vllm``: install releases, list them, and fuzz them all."""
+
+import os
+from pathlib import Path
+
+import click
+
+from kvexact.fuzz.artefacts import ROOT, RunDirectory, make_run_directory, save
+from kvexact.fuzz.cli import BadInput
+from kvexact.fuzz.cli_targets import able_target, in_child
+from kvexact.fuzz.console import Output
+from kvexact.fuzz.finding import Finding, block
+from kvexact.fuzz.items import families_of
+from kvexact.fuzz.matrix import Cell, fill
+from kvexact.impl.adapters.vllm.home import HOME_VARIABLE, LISTED, Home, InstallError, is_listed
+from kvexact.impl.adapters.vllm.known import Known, known_of
+from kvexact.impl.adapters.vllm.process import end_all
+from kvexact.refmodel.spec import Geometry
+
+_TARGETS = ("vllm-views", "vllm-offload", "vllm-simple")
+
+
+@click.group("vllm")
+@click.option(
+    "--home",
+    type=click.Path(file_okay=False, path_type=Path),
+    help=f"Where releases are kept; else ${HOME_VARIABLE}, else the user's cache.",
+)
+def vllm_command(home: Path | None) -> None:
+    """Releases of vLLM as targets, on a machine without a GPU.
+
+    Its own Python code runs, in a process a release; installing the first takes about a minute.
+
+    \b
+    Example:
+      kvexact vllm install 0.33.0
+      kvexact fuzz --target vllm-offload@0.33.0
+    """  # noqa: D301
+    if home is not None:
+        os.environ[HOME_VARIABLE] = str(home.absolute())
+
+
+@vllm_command.command("install")
+@click.argument("releases", nargs=-1, metavar="RELEASE...")
+@click.option(
+    "--source",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A checkout of vLLM, used as it is.",
+)
+@click.option("--name", default="source", show_default=True, help="What a checkout is called.")
+def install_command(releases: tuple[str, ...], source: Path | None, name: str) -> None:
+    """Set releases up: `.py` files of published wheels, beside one environment.
+
+    \b
+    Example:
+      kvexact vllm install 0.25.1 0.33.0
+      kvexact vllm install --source ~/vllm
+    """  # noqa: D301
+    if not releases and source is None:
+        raise BadInput("nothing to install; name releases such as 0.33.0, or --source")
+    home, console = Home.default(), Output()
+    try:
+        home.path.mkdir(parents=True, exist_ok=True)
+        home.make_environment(console.say)
+        for release in releases:
+            home.install(release, console.say)
+        if source is not None:
+            home.link(name, source)
+    except (InstallError, OSError) as error:
+        raise BadInput(str(error)) from error
+
+
+@vllm_command.command("list")
+def list_command() -> None:
+    """Say what is installed."""
+    home, console = Home.default(), Output()
+    console.say(f"in {home.path}" + ("" if home.has_environment else ": no environment"))
+    for release in home.releases():
+        console.say(release)
+
+
+@vllm_command.command("matrix")
+@click.option("--releases", metavar="A,B", help="Releases, also with a mend undone; else all.")
+@click.option("--targets", metavar="A,B", default=",".join(_TARGETS), show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The first.")
+@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many.")
+@click.option("--ops", type=click.IntRange(1), default=600, show_default=True, help="Acted, each.")
+@click.option(
+    "--artifacts",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=ROOT,
+    show_default=True,
+    help="Where the run's directory is made.",
+)
+def matrix_command(
+    *, releases: str | None, targets: str, seed: int, seeds: int, ops: int, artifacts: Path
+) -> int:
+    """Fuzz every release with every target and family: sound, or known and new findings.
+
+    A known finding is one of `known.json`; one that a release should have and that was not met is
+    said to be gone.
+
+    \b
+    Example:
+      kvexact vllm matrix --releases 0.25.1,0.26.0,0.29.0+undo-54021 --seeds 2
+    """  # noqa: D301
+    wanted = releases.split(",") if releases else Home.default().releases()
+    if not wanted:
+        raise BadInput("no release of vLLM is installed; run: kvexact vllm install 0.33.0")
+    console, directory = Output(), make_run_directory(artifacts, seed)
+    new = 0
+    try:
+        for release in wanted:
+            if not is_listed(release.partition("+")[0]):
+                console.say(f"{release} is not listed, and driven as {LISTED[-1]}")
+            for target in targets.split(","):
+                new += _row(
+                    console, directory, f"{target}@{release}", range(seed, seed + seeds), ops
+                )
+            end_all()
+    finally:
+        directory.remove_if_empty()
+    return 1 if new else 0
+
+
+def _row(console: Output, directory: RunDirectory, name: str, seeds: range, ops: int) -> int:
+    """One release and target; the number of new findings."""
+    target = able_target(name)
+    kind, _, variant = name.partition("@")
+    release, *mutations = variant.split("+")
+    known = known_of(kind, release, mutations)
+    new, met = 0, set()
+    for family in families_of(target.target_type):
+        with in_child(target):
+            cell = fill(target, family, seeds, ops, lambda s, g: _named(known, s, g))
+        met |= set(cell.known)
+        new += len(cell.new)
+        console.say(_line(name, cell))
+        for called, finding in cell.findings:
+            if called is None:
+                console.say(
+                    "\n".join(block(finding, save(finding, target, directory.path).command))
+                )
+            else:
+                console.say(
+                    f"  {called}: {finding.failure.signature}, {len(finding.trace.ops)} ops"
+                )
+    for one in known:
+        if one.name not in met:
+            console.say(f"{name:32} gone or not met: {one.name}")
+    return new
+
+
+def _short(called: str, finding: Finding, command: str) -> list[str]:
+    """A known finding in two lines."""
+    signature, ops = finding.failure.signature, len(finding.trace.ops)
+    return [f"  {called}: {signature}, reduced to {ops} ops", f"  {command}"]
+
+
+def _named(known: list[Known], signature: str, geometry: Geometry) -> str | None:
+    return next((one.name for one in known if one.is_it(signature, geometry)), None)
+
+
+def _line(name: str, cell: Cell) -> str:
+    geometries = sum(cell.counts.geometries.values())
+    return (
+        f"{name:32} {cell.family:16} {cell.summary:16} "
+        f"{cell.counts.acted:,} ops acted, {geometries} geometries"
+    )

@@ -1,0 +1,120 @@
+"""Geometries as serving engines make them of models: large blocks and heads, one page size.
+
+What a release resolves by default is drawn most often; a target's `fits` keeps what it would lay
+out as drawn.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kvexact.fuzz.choose import Chooser, chance, pick, weighted
+from kvexact.fuzz.dimensions import Draft, GroupDraft, LayerSetDraft, build
+from kvexact.fuzz.sizes import page_content
+from kvexact.refmodel.spec import ORDERS, Geometry
+
+_FORMATS = (
+    *("bf16", "fp16", "fp32", "fp8_e4m3", "fp8_e5m2"),
+    *("int8_per_token_head", "int8_per_token_head", "fp8_per_token_head", "int4_per_token_head"),
+)
+_STATES = ("state_bf16_fp32", "state_bf16", "state_fp32")
+_HEAD_SIZES = (32, 32, 32, 64, 96)
+_TOKENS = (16, 16, 16, 32, 48)
+#: Alignments of host rows: of none, and of a memory page.
+_ROWS = (1, 4096)
+
+
+def served(chooser: Chooser) -> Geometry:
+    """One group of one shape, in any order, now and then with blocks of several kernel blocks."""
+    parts = pick(chooser, (2, 3)) if chance(chooser, 15) else 1
+    group = GroupDraft(pick(chooser, _TOKENS), parts, layer_sets=(_layers(chooser),))
+    if parts > 1:
+        group = replace(group, kernel_block_size=16)
+    return build(_pool(chooser, (group,)))
+
+
+def served_groups(chooser: Chooser) -> Geometry:
+    """Groups of equal pages; of small pages in large blocks or padded ones; unequal pages."""
+    kind = weighted(chooser, (2, 5, 2))
+    if kind == 0:
+        group = GroupDraft(16, layer_sets=(_layers(chooser),))
+        return build(_pool(chooser, (group,) * pick(chooser, (2, 2, 3))))
+    first = _layers(chooser)
+    other = _resized(chooser, first)
+    if kind == 1:
+        return build(_agreed(_pool(chooser, _one_each(16, (first, other)))))
+    group = GroupDraft(16, layer_sets=(first, replace(other, layers=pick(chooser, (1, 2)))))
+    return build(_pool(chooser, (group,)))
+
+
+def served_hybrid(chooser: Chooser) -> Geometry:
+    """Attention and states: pages of states padded to those of attention."""
+    first = _layers(chooser)
+    state = LayerSetDraft(
+        first.layers,
+        head_size_k=pick(chooser, (8, 16, 48)),
+        head_size_v=pick(chooser, (16, 32, 100)),
+        page_format=pick(chooser, _STATES),
+    )
+    sets = (first, state, state)[: pick(chooser, (2, 2, 3))]
+    if chance(chooser, 50):
+        sets = sets[::-1]
+    return build(_agreed(_pool(chooser, _one_each(pick(chooser, (16, 32)), sets))))
+
+
+def served_chunked(chooser: Chooser) -> Geometry:
+    """Any of these with host chunks of several blocks."""
+    geometry = pick(chooser, (served, served_groups))(chooser)
+    parts = pick(chooser, (2, 3, 4))
+    host = geometry.host
+    capacity = host.capacity_bytes * parts
+    return replace(geometry, host=replace(host, chunk_blocks=parts, capacity_bytes=capacity))
+
+
+def _layers(chooser: Chooser) -> LayerSetDraft:
+    size = pick(chooser, _HEAD_SIZES)
+    layers, heads = pick(chooser, (1, 2, 2, 3)), pick(chooser, (1, 2, 2, 3))
+    return LayerSetDraft(layers, heads, size, size, pick(chooser, _FORMATS))
+
+
+def _resized(chooser: Chooser, layers: LayerSetDraft) -> LayerSetDraft:
+    """The same with other heads or another head size."""
+    if chance(chooser, 50):
+        heads = [heads for heads in (1, 2, 3, 4) if heads != layers.kv_heads]
+        return replace(layers, kv_heads=pick(chooser, heads))
+    size = pick(chooser, [size for size in _HEAD_SIZES if size != layers.head_size_k])
+    return replace(layers, head_size_k=size, head_size_v=size)
+
+
+def _one_each(tokens: int, sets: Sequence[LayerSetDraft]) -> tuple[GroupDraft, ...]:
+    return tuple(GroupDraft(tokens, layer_sets=(layers,)) for layers in sets)
+
+
+def _agreed(draft: Draft) -> Draft:
+    """Groups made to have pages of one size, as engines do: larger blocks, or else padding."""
+    pages = [page_content(group, group.layer_sets[0]) for group in build(draft).groups]
+    largest = max(pages)
+    groups = []
+    for group, page in zip(draft.groups, pages, strict=True):
+        layers = group.layer_sets[0]
+        if page == largest:
+            groups.append(group)
+        elif largest % page == 0 and layers.page_format not in _STATES:
+            tokens = group.kernel_block_size * (largest // page)
+            groups.append(replace(group, kernel_block_size=tokens))
+        else:
+            padded = replace(layers, padding_bytes=largest - page)
+            groups.append(replace(group, layer_sets=(padded,)))
+    return replace(draft, groups=tuple(groups))
+
+
+def _pool(chooser: Chooser, groups: tuple[GroupDraft, ...]) -> Draft:
+    return Draft(
+        groups,
+        pick(chooser, (3, 4, 5, 7)),
+        pick(chooser, ORDERS),
+        kv_split=chance(chooser, 35),
+        tail_alignment=pick(chooser, (1, 1, 1, 4096)),
+        host_rows=pick(chooser, (2, 3, 4, 5)),
+        host_spare_bytes=pick(chooser, (0, 0, 1)),
+        row_alignment=pick(chooser, _ROWS),
+    )

@@ -1,0 +1,1 @@
+"""Real releases of vLLM as targets, on a machine without a GPU."""

@@ -1,0 +1,1 @@
+"""What runs in a release's own process: it knows vLLM, and of kvexact only this folder."""

@@ -1,0 +1,55 @@
+"""Zeroing and copying of blocks by a release's own code; its kernel is run from its table."""
+
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from kvexact.impl.adapters.vllm.driver.pool import Pool
+from kvexact.impl.adapters.vllm.driver.standins import Memory
+from kvexact.impl.adapters.vllm.driver.symbols import need
+
+_WORD = 4
+
+
+class Zeroer:
+    """Zeroes blocks of attention layers from the table of addresses that a release makes."""
+
+    def __init__(self, pool: Pool) -> None:
+        made = need("vllm.v1.worker.utils:KVBlockZeroer")
+        groups = [group for of_group in pool.groups for group in of_group]
+        sizes = [group["kernel_block_size"] for group in pool.geometry["groups"]]
+        layers = {name: SimpleNamespace(kv_cache=view) for name, view in pool.views.items()}
+        given: dict[str, Any] = {
+            "device": torch.device("cpu"),
+            "pin_memory": False,
+            "attn_groups_iter": groups,
+            "kernel_block_sizes": sizes,
+            "cache_dtype": pool.config.cache_config.cache_dtype,
+            "static_forward_context": layers,
+            "num_blocks": pool.kv_config.num_blocks,
+            "runner_only_attn_layers": set(),
+        }
+        known = inspect.signature(made.__init__).parameters
+        self._zeroer = made(**{name: value for name, value in given.items() if name in known})
+
+    def zero(self, blocks: list[int], memory: Memory) -> None:
+        """What the kernel does with the table, inside registered memory."""
+        if not blocks or self._zeroer._meta is None:
+            return
+        table = [part.tolist() for part in self._zeroer._meta if torch.is_tensor(part)]
+        addresses, *more = table
+        more = more or [[self._zeroer._meta[1]] * len(addresses)]  # once one size was that of all
+        strides, sizes = more[0], more[-1]
+        for at, stride, size in zip(addresses, strides, sizes, strict=True):
+            for block in blocks:
+                memory.zero(at + block * stride * _WORD, size * _WORD)
+
+
+def copy_blocks(pool: Pool, pairs: list[list[int]]) -> None:
+    """Copy block by block: one call a pair, as a call makes no promise about chains."""
+    copy = need("vllm.v1.worker.utils:copy_kv_cache_blocks_inplace")
+    made = need("vllm.v1.core.kv_cache_utils:KVCacheBlockCopy")
+    for source, target in pairs:
+        copy(list(pool.views.values()), pool.kv_config.num_blocks, [made(source, target)])

@@ -1,0 +1,285 @@
+"""Targets of a release of vLLM: `vllm-offload`, `vllm-simple` and `vllm-views`.
+
+Its own code groups layers, sizes the pool, makes views, registers regions and makes descriptors; a
+process of the release's own runs it. A name may say which: `vllm-offload@0.25.1`, and a mend to
+undo: `vllm-simple@0.29.0+undo-54021`. Without one it is the newest that is installed. `+bytes`
+tells sizes only.
+"""
+
+from dataclasses import asdict
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from kvexact.impl.adapters.vllm.home import Home
+from kvexact.impl.adapters.vllm.process import Process, Unfit, process_of
+from kvexact.impl.adapters.vllm.published import (
+    BLOCK_MULTIPLE,
+    STATES,
+    cell_bytes,
+    differ,
+    takes,
+)
+from kvexact.impl.target import Area, Bytes, Facts, FreeBytes, Rows, Target
+from kvexact.refmodel import ops
+from kvexact.refmodel.spec import Geometry, LayerSet, Refused
+
+_FITS_KEPT = 4096
+#: A word after a release, for `VllmTarget.by_bytes`.
+BY_BYTES = "bytes"
+
+_FAMILIES = ("served", "served_groups", "served_hybrid")
+_WHOLE_BLOCKS = "a block that is packed, or that several groups may own, is moved as a whole"
+
+
+class VllmTarget(Target):
+    """What all of them share: the pool through the release's own views."""
+
+    op_kinds = frozenset({"allocate", "free", "write_tokens", "read", "zero", "reset"})
+    op_refusals = frozenset[str]()
+    geometry_refusals = frozenset[str]()
+    may_refuse = frozenset({"unsupported"})
+    declared = frozenset[Area]({"pool"})
+    families: ClassVar[tuple[str, ...] | None] = _FAMILIES
+    copies_slots = False
+    #: Ops of releases that have a function for it: where, and its name.
+    optional: ClassVar[dict[str, tuple[str, str]]] = {
+        "copy_blocks": ("v1/worker/utils.py", "def copy_kv_cache_blocks_inplace("),
+    }
+
+    release: ClassVar[str] = ""
+    mutations: ClassVar[tuple[str, ...]] = ()
+    #: Tell sizes only, so that wrong views and regions show in bytes, and what is behind them too.
+    by_bytes: ClassVar[bool] = False
+    told_with_bytes: ClassVar[tuple[str, ...]] = ("_bytes", "bytes_per_block", "_slots")
+    #: Which of the driver's sessions.
+    session: ClassVar[str]
+    _fits: ClassVar[dict[Geometry, bool]]
+
+    def __init_subclass__(cls) -> None:
+        cls._fits = {}
+
+    @classmethod
+    def variant(cls, text: str) -> type[Self]:
+        """The same of a release: "0.29.0", "0.29.0+undo-54021" or "0.29.0+bytes"."""
+        release, *more = text.split("+")
+        mutations = [word for word in more if word != BY_BYTES]
+        source = Home.default().release(release) / "vllm"
+        lacking = {
+            kind
+            for kind, (place, wanted) in cls.optional.items()
+            if (source / place).is_file() and wanted not in (source / place).read_text()
+        }
+        members = {
+            "release": release,
+            "mutations": tuple(mutations),
+            "by_bytes": BY_BYTES in more,
+            "op_kinds": cls.op_kinds - lacking,
+            "__module__": cls.__module__,
+            "__doc__": cls.__doc__,
+        }
+        return type(cls.__name__, (cls,), members)
+
+    @classmethod
+    def check_available(cls) -> None:
+        Home.default().check(cls._release())
+
+    @classmethod
+    def _release(cls) -> str:
+        if cls.release:
+            return cls.release
+        installed = Home.default().releases()
+        return installed[-1] if installed else ""
+
+    @classmethod
+    def process(cls) -> Process:
+        """The release's process."""
+        return process_of(cls._release(), cls.mutations)
+
+    @classmethod
+    def _ask_traits(cls) -> dict[str, Any]:
+        process = cls.process()
+        if not process.traits:
+            process.traits = process.ask("traits")
+        return process.traits
+
+    @classmethod
+    def fits(cls, geometry: Geometry) -> bool:
+        """Whether the release lays this geometry out as it says, by its own resolution."""
+        if not cls._worth_asking(geometry):
+            return False
+        if geometry not in cls._fits:
+            if len(cls._fits) > _FITS_KEPT:
+                cls._fits.clear()
+            try:
+                cls.process().ask("fits", target=cls.session, geometry=asdict(geometry))
+                cls._fits[geometry] = True
+            except Unfit:
+                cls._fits[geometry] = False
+        return cls._fits[geometry]
+
+    @classmethod
+    def _worth_asking(cls, geometry: Geometry) -> bool:
+        traits = cls._ask_traits()
+        sets = [shape for group in geometry.groups for shape in group.layer_sets]
+        sizes = (geometry.logical_bytes, geometry.physical_bytes)
+        return (
+            geometry.order in traits["orders"]
+            and geometry.kv_split == traits["kv_split"]
+            and geometry.base_offset_bytes == 0
+            and geometry.tail_alignment == traits["tail_alignment"]
+            and sizes == (None, None)
+            and all(group.tokens_per_state == 1 for group in geometry.groups)
+            and all(takes(shape, traits) for shape in sets)
+            and all(differ(group.layer_sets) for group in geometry.groups)
+            and all(
+                group.block_size % BLOCK_MULTIPLE == 0
+                and group.kernel_block_size % BLOCK_MULTIPLE == 0
+                for group in geometry.groups
+                if group.layer_sets[0].page_format not in STATES
+            )
+            and not cls._permutes_scales(geometry, sets)
+            and cls._host_fits(geometry, traits)
+        )
+
+    @classmethod
+    def _permutes_scales(cls, geometry: Geometry, sets: list[LayerSet]) -> bool:
+        """Whether scales lie in the cell of another token and head of the block.
+
+        With pages of two halves, scales are viewed as if tokens came before heads, whatever the
+        order. Reader and writer agree, and no byte is lost: a place of its own, for which a
+        geometry has no word.
+        """
+        return (
+            geometry.kv_split
+            and geometry.order in ("LBHNC", "BHLNC")
+            and any(s.page_format.endswith("_per_token_head") and s.kv_heads > 1 for s in sets)
+        )
+
+    @classmethod
+    def _host_fits(cls, geometry: Geometry, _traits: dict[str, Any]) -> bool:
+        return geometry.host.chunk_blocks == 1
+
+    def plan(self, geometry: Geometry) -> Facts:
+        """See `Target`; a release knows nothing without memory."""
+        facts = self.open(geometry)
+        self.close()
+        return facts
+
+    def open(self, geometry: Geometry) -> Facts:
+        """See `Target`."""
+        if not self._worth_asking(geometry):
+            raise Refused("unsupported", "no release publishes such layers")
+        try:
+            answer = self.process().ask("open", target=self.session, geometry=asdict(geometry))
+        except Unfit as error:
+            raise Refused("unsupported", str(error)) from error
+        self._size: int = answer["size"]
+        self._shapes = [
+            [(shape.layers, shape.kv_heads, cell_bytes(shape)) for shape in group.layer_sets]
+            for group in geometry.groups
+        ]
+        told = self.told_with_bytes if self.by_bytes else ("",)
+        facts = answer["facts"].items()
+        return {name: _tuples(value) for name, value in facts if name.endswith(told)}
+
+    def apply(self, op: ops.Op, rows: Rows | None) -> Rows | None:
+        """See `Target`."""
+        process = self.process()
+        match op:
+            case ops.Allocate(group=group, blocks=blocks, zero=True):
+                process.ask("apply", kind="zero", group=group, blocks=blocks)
+            case ops.Zero(group=group, blocks=blocks):
+                process.ask("apply", kind="zero", group=group, blocks=blocks)
+            case ops.WriteTokens(group=group, slots=slots):
+                assert rows is not None
+                self._put(rows)
+                process.ask("apply", kind="write_tokens", group=group, slots=slots)
+            case ops.Read(group=group, slots=slots):
+                process.ask("apply", kind="read", group=group, slots=slots)
+                return self._rows(group, len(slots))
+            case ops.CopyBlocks(pairs=pairs):
+                process.ask("apply", kind="copy_blocks", pairs=pairs)
+            case ops.Offload(jobs=jobs):
+                process.ask("apply", kind="offload", jobs=jobs)
+            case ops.Restore(jobs=jobs):
+                process.ask("apply", kind="restore", jobs=jobs)
+        return None
+
+    def _put(self, rows: Rows) -> None:
+        whole, start = self.process().rows.take(sum(array.size for array in rows)), 0
+        for array in rows:
+            whole[start : start + array.size] = array.reshape(-1)
+            start += array.size
+
+    def _rows(self, group: int, count: int) -> Rows:
+        shapes = [(count, *shape) for shape in self._shapes[group]]
+        sizes = [int(np.prod(shape)) for shape in shapes]
+        whole, start, rows = self.process().rows.take(sum(sizes)), 0, []
+        for shape, size in zip(shapes, sizes, strict=True):
+            rows.append(whole[start : start + size].reshape(shape).copy())
+            start += size
+        return tuple(rows)
+
+    def view(self, area: Area) -> Bytes:
+        """See `Target`; as it was after the last op."""
+        assert area == "pool"
+        return self.process().pool.take(self._size)
+
+    def load(self, area: Area, data: Bytes) -> None:
+        """See `Target`."""
+        self.view(area)[:] = data
+        self.process().ask("load")
+
+    def close(self) -> None:
+        """See `Target`."""
+        if self.process().alive:
+            self.process().ask("close")
+
+
+class VllmViews(VllmTarget):
+    """Allocation, views of every layer and its scales, zeroing, block copy."""
+
+    session = "views"
+    op_kinds = VllmTarget.op_kinds | {"copy_blocks"}
+    free: ClassVar[tuple[FreeBytes, ...]] = (
+        FreeBytes("copy_blocks", "block_padding", _WHOLE_BLOCKS),
+        FreeBytes("zero", "block_padding", _WHOLE_BLOCKS),
+        FreeBytes("allocate", "block_padding", _WHOLE_BLOCKS),
+    )
+
+
+class VllmOffload(VllmViews):
+    """The offloading connector, registered, and its transfer workers."""
+
+    session = "offload"
+    op_kinds = VllmViews.op_kinds | {"offload", "restore", "evict"}
+    families: ClassVar[tuple[str, ...] | None] = (*_FAMILIES, "served_chunked")
+    free: ClassVar[tuple[FreeBytes, ...]] = (
+        *VllmViews.free,
+        FreeBytes("restore", "block_padding", _WHOLE_BLOCKS),
+    )
+
+    @classmethod
+    def _host_fits(cls, geometry: Geometry, traits: dict[str, Any]) -> bool:
+        alignment: int = traits["row_alignment"]
+        return geometry.host.row_alignment == alignment
+
+
+class VllmSimple(VllmViews):
+    """The simple CPU offload: regions, slots of scheduler and worker, its copy backend."""
+
+    session = "simple"
+    op_kinds = VllmViews.op_kinds | {"offload", "restore", "evict"}
+    free: ClassVar[tuple[FreeBytes, ...]] = (
+        *VllmViews.free,
+        FreeBytes("restore", "block_padding", _WHOLE_BLOCKS),
+    )
+
+    @classmethod
+    def _host_fits(cls, geometry: Geometry, _traits: dict[str, Any]) -> bool:
+        return geometry.host.row_alignment == 1 and geometry.host.chunk_blocks == 1
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,0 +1,140 @@
+"""Releases of vLLM, where they are installed: what is found in them, and what is not.
+
+Nothing is installed here; `kvexact vllm install` does that.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from kvexact.fuzz.campaign import campaign
+from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.failure import explain_failure
+from kvexact.fuzz.finding import Finding, find
+from kvexact.fuzz.items import families_of
+from kvexact.fuzz.run import execute
+from kvexact.fuzz.targets import NamedTarget, find_target
+from kvexact.impl.adapters.vllm.home import Home
+from kvexact.impl.adapters.vllm.known import known_of
+from kvexact.impl.adapters.vllm.process import end_all, process_of
+from kvexact.impl.target import Target, Unavailable
+from kvexact.refmodel.ops import Allocate, Job, Move, Offload, Op, Restore, Slot, WriteTokens
+from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
+
+#: Acted ops within which each seed bug is found.
+OPS_MOST = 18_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _processes() -> Iterator[None]:
+    yield
+    end_all()
+
+
+def of_release(name: str) -> NamedTarget:
+    """A target of a release; skips where that is not installed."""
+    release = name.partition("@")[2].partition("+")[0]
+    try:
+        Home.default().check(release)
+    except Unavailable as why:
+        pytest.skip(str(why))
+    return find_target(name)
+
+
+def first_finding(name: str, wanted: str, seed: int) -> tuple[Finding, int]:
+    """The first failure of a known name, reduced, and the acted ops until then."""
+    target = of_release(name)
+    kind, _, variant = name.partition("@")
+    release, *mutations = variant.split("+")
+    (known,) = (one for one in known_of(kind, release, mutations) if one.name == wanted)
+    families = families_of(target.target_type)
+    counts = Counts()
+    for example in campaign(target.make, families, seed, {f.name: counts for f in families}):
+        assert counts.acted < OPS_MOST, f"{wanted} is not found"
+        if example.wrong is not None:
+            signature = str(explain_failure(example.run, example.wrong).signature)
+            if known.is_it(signature, example.run.geometry):
+                family = example.family.name
+                finding = find(target.make, name, family, example.run, example.wrong)
+                return finding, counts.acted
+    raise AssertionError
+
+
+def outcome(name: str, geometry: Geometry, ops: tuple[Op, ...]) -> str:
+    """How a trace ends in a release, where it fits."""
+    target = of_release(name).make()
+    assert target.fits(geometry)
+    run, wrong = execute(target, geometry, ops)
+    return str(explain_failure(run, wrong).signature) if wrong else "sound"
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "sound"),
+    [
+        ("vllm-offload@0.25.1", "tail-lost", "vllm-offload@0.26.0"),
+        ("vllm-offload@0.25.1", "scales-in-one-buffer", "vllm-offload@0.26.0"),
+        ("vllm-simple@0.29.0+undo-54021", "phantom-regions", "vllm-simple@0.29.0"),
+    ],
+)
+def test_seed_bugs_are_found_and_reduced(name: str, wanted: str, sound: str) -> None:
+    finding, _ = first_finding(name, wanted, seed=0)
+    assert len(finding.trace.ops) <= 4
+    later = of_release(sound).make()
+    geometry = finding.trace.geometry
+    if "@0.26.0" in sound:  # pages have another form there
+        geometry = replace(geometry, kv_split=False)
+    assert execute(later, replace(geometry, tail_alignment=1), finding.trace.ops)[1] is None
+
+
+SHAPE = LayerSet(2, 1, 32, 32, "bf16")
+GEOMETRY = Geometry((Group(16, 16, (SHAPE,)),), 3, Host(65536, row_alignment=4096), order="BLHNC")
+OPS: tuple[Op, ...] = (
+    Allocate(0, 0, (0, 1)),
+    WriteTokens(1, 0, (Slot(0, 3), Slot(1, 4)), 1),
+    Offload(2, (Job(0, (Move(0, 2, 0), Move(1, 0, 0))),)),
+    WriteTokens(3, 0, (Slot(0, 3), Slot(1, 5)), 3),
+    Restore(4, (Job(0, (Move(1, 2, 0), Move(0, 0, 0))),)),
+)
+
+
+@pytest.mark.parametrize("order", ["BLHNC", "LBNHC", "BHLNC", "LBHNC"])
+def test_the_newest_release_keeps_what_it_moves(order: str) -> None:
+    assert outcome("vllm-offload@0.33.0", replace(GEOMETRY, order=order), OPS) == "sound"
+
+
+def test_head_planes_are_not_registered() -> None:
+    heads = replace(GEOMETRY.groups[0], layer_sets=(replace(SHAPE, kv_heads=2),))
+    geometry = replace(GEOMETRY, groups=(heads,), order="LHBNC")
+    assert outcome("vllm-offload@0.33.0", geometry, OPS) == "fact / open / fact / regions"
+
+
+def test_that_whole_blocks_travel_is_declared() -> None:
+    """Block-outermost, a smaller group's restore brings bytes that are not its content."""
+    target = of_release("vllm-offload@0.33.0")
+    small = Group(16, 16, (LayerSet(2, 1, 16, 16, "state_bf16", page_bytes=2048),))
+    geometry = replace(GEOMETRY, groups=(GEOMETRY.groups[0], small))
+    ops: tuple[Op, ...] = (
+        Allocate(0, 1, (0, 1)),
+        Offload(1, (Job(1, (Move(0, 0, 0),)),)),
+        Restore(2, (Job(1, (Move(1, 0, 0),)),)),
+    )
+    assert outcome(target.name, geometry, ops) == "sound"
+    strict: type[Target] = type("Strict", (target.target_type,), {"free": ()})
+    run, wrong = execute(strict(), geometry, ops)
+    assert wrong is not None
+    assert str(explain_failure(run, wrong).signature) == "mismatch / restore / frame / padding"
+
+
+def test_a_geometry_that_a_release_would_lay_out_otherwise_does_not_fit() -> None:
+    found = of_release("vllm-offload@0.33.0").target_type
+    for change in ({"kv_split": True}, {"base_offset_bytes": 4}, {"tail_alignment": 4096}):
+        assert not found.fits(replace(GEOMETRY, **change))  # type: ignore[arg-type]
+    padded = replace(GEOMETRY.groups[0], layer_sets=(replace(SHAPE, page_bytes=4096),))
+    assert not found.fits(replace(GEOMETRY, groups=(padded,)))
+
+
+def test_a_release_that_dies_is_replaced() -> None:
+    target = of_release("vllm-offload@0.33.0")
+    process_of("0.33.0", ()).close()
+    assert outcome(target.name, GEOMETRY, OPS) == "sound"

@@ -1,0 +1,240 @@
+"""Parts of the vLLM adapter that need no release."""
+
+import sys
+import zipfile
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from kvexact.fuzz.choose import Prng
+from kvexact.fuzz.families import SERVED
+from kvexact.fuzz.targets import UnknownTarget, find_target
+from kvexact.impl.adapters.vllm import home as home_module
+from kvexact.impl.adapters.vllm.driver.fields import runs
+from kvexact.impl.adapters.vllm.driver.offload import Offload
+from kvexact.impl.adapters.vllm.driver.shapes import Shape
+from kvexact.impl.adapters.vllm.driver.standins import Memory, OutOfBounds
+from kvexact.impl.adapters.vllm.driver.symbols import Gone, find, first_of, need
+from kvexact.impl.adapters.vllm.home import HOME_VARIABLE, Home, InstallError, age
+from kvexact.impl.adapters.vllm.known import known_findings, known_of
+from kvexact.impl.target import Unavailable
+from kvexact.refmodel.cache import Cache
+from kvexact.refmodel.free import block_padding, page_padding
+from kvexact.refmodel.ops import Job, Move, Restore
+from kvexact.refmodel.plan import plan
+from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet, Refused
+
+
+def installed_home(path: Path) -> Home:
+    """A home that looks as if its environment were installed."""
+    home = Home(path / "home")
+    home.python.parent.mkdir(parents=True)
+    home.python.symlink_to(sys.executable)
+    pins = files("kvexact.impl.adapters.vllm") / "requirements.txt"
+    (home.path / "env" / "requirements.txt").write_text(pins.read_text())
+    return home
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return installed_home(tmp_path)
+
+
+def test_releases_are_in_order_and_checkouts_last(home: Home, tmp_path: Path) -> None:
+    for name in ("0.9.1", "0.26.0", "0.25.1", "source"):
+        (home.release(name) / "vllm").mkdir(parents=True)
+    (home.path / "releases" / "half").mkdir()
+    assert home.releases() == ["0.9.1", "0.25.1", "0.26.0", "source"]
+    assert age("0.24.0") < age("0.25.1") < age("0.100.0") < age("source")
+
+
+def test_what_is_not_installed_is_said_with_the_mend(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"environment .* run: kvexact vllm install 0.26.0"):
+        Home(tmp_path).check("0.26.0")
+    home = installed_home(tmp_path)
+    with pytest.raises(Unavailable, match=r"vLLM 0\.26\.0 is not installed"):
+        home.check("0.26.0")
+    with pytest.raises(Unavailable, match="no release of vLLM"):
+        home.check("")
+
+
+def test_a_changed_list_of_packages_makes_the_environment_stale(home: Home) -> None:
+    assert home.has_environment
+    (home.path / "env" / "requirements.txt").write_text("numpy==1\n")
+    assert not home.has_environment
+
+
+def test_a_wheel_is_unpacked_without_what_is_not_python(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = tmp_path / "vllm-0.99.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name in ("vllm/__init__.py", "vllm/v1/x.py", "vllm/_C.so", "other/y.py"):
+            archive.writestr(name, "")
+        archive.writestr("vllm-0.99.0.dist-info/METADATA", "Name: vllm\n")
+    monkeypatch.setattr(home_module, "_download", lambda *_: wheel)
+    said: list[str] = []
+    home.install("0.99.0", said.append)
+    place = home.release("0.99.0")
+    found = sorted(p.relative_to(place).as_posix() for p in place.rglob("*.[pM]*") if p.is_file())
+    assert [n for n in found if "cache" not in n] == ["vllm/__init__.py", "vllm/v1/x.py"]
+    assert (place / "vllm-0.99.0.dist-info" / "METADATA").exists()
+    assert not (place / "vllm" / "_C.so").exists()
+    home.install("0.99.0", said.append)
+    assert said == ["vLLM 0.99.0"]
+
+
+def test_what_cannot_be_installed(home: Home, tmp_path: Path) -> None:
+    with pytest.raises(InstallError, match="is no release; write a number"):
+        home.install("newest", print)
+    with pytest.raises(InstallError, match="no checkout of vLLM"):
+        home.link("source", tmp_path)
+
+
+def test_a_checkout_is_linked_and_replaced(home: Home, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        package = tmp_path / name / "vllm"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        home.link("source", tmp_path / name)
+    assert home.release("source").resolve() == tmp_path / "two"
+    (home.release("0.33.0") / "vllm").mkdir(parents=True)
+    with pytest.raises(InstallError, match="is a release already"):
+        home.link("0.33.0", tmp_path / "one")
+
+
+def test_a_target_of_a_release_lacks_what_the_release_lacks(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(home.path))
+    utils = home.release("0.99.0") / "vllm" / "v1" / "worker" / "utils.py"
+    utils.parent.mkdir(parents=True)
+    utils.write_text("def other(): ...\n")
+    found = find_target("vllm-views@0.99.0+undo-54021").target_type
+    assert "copy_blocks" not in found.op_kinds
+    assert (found.release, found.mutations) == ("0.99.0", ("undo-54021",))  # type: ignore[attr-defined]
+    utils.write_text("def copy_kv_cache_blocks_inplace(): ...\n")
+    assert "copy_blocks" in find_target("vllm-views@0.99.0").target_type.op_kinds
+
+
+def test_a_target_without_variants_says_so() -> None:
+    with pytest.raises(UnknownTarget, match="it has no variants, so drop @1"):
+        find_target("example@1")
+
+
+def test_copies_are_made_inside_registered_memory_only() -> None:
+    memory, data = Memory(), np.arange(64, dtype=np.uint8)
+    start = data.ctypes.data
+    memory.register(start, 32, "the pool")
+    memory.copy(start, start + 16, 16)
+    assert data[16:32].tolist() == list(range(16))
+    for source, target in ((start, start + 17), (start + 17, start), (start - 1, start)):
+        with pytest.raises(OutOfBounds, match="the pool, which has 32 bytes"):
+            memory.copy(source, target, 16)
+    assert data[32:].tolist() == list(range(32, 64))
+
+
+def test_what_a_copy_thread_ran_into_is_told_later() -> None:
+    memory = Memory()
+    at = np.zeros(1, np.uint64)
+    assert memory.batch_memcpy(at.ctypes.data, at.ctypes.data, at.ctypes.data, 1, None) == 0
+    with pytest.raises(OutOfBounds):
+        memory.complain()
+    memory.complain()
+
+
+def test_symbols_are_found_by_name() -> None:
+    assert find("json:nothing", "nowhere:at", "json:dumps") is find("json:dumps")
+    assert find("json:decoder.JSONDecoder").__name__ == "JSONDecoder"
+    assert find("nowhere") is None
+    with pytest.raises(Gone, match="vLLM has none of json:x, y:z"):
+        need("json:x", "y:z")
+    with pytest.raises(Gone, match="int of vLLM has none of rows"):
+        first_of(1, "rows")
+
+
+def test_moves_are_joined_into_runs_of_parts() -> None:
+    offload = object.__new__(Offload)
+    offload._parts = 2
+    moves = [[5, 3, 0], [6, 3, 1], [7, 1, 0], [8, 4, 1], [9, 4, 0], [2, 6, 1]]
+    joined = [([5, 6, 7], [3, 1], 0), ([8], [4], 1), ([9], [4], 0), ([2], [6], 1)]
+    assert offload._runs(moves) == joined
+    offload._parts = 1
+    assert offload._runs([[5, 3, 0], [6, 9, 0]]) == [([5, 6], [3, 9], 0)]
+
+
+def test_runs_of_a_page_are_maximal() -> None:
+    pages = torch.zeros(4, 3, 2, 8, dtype=torch.uint8)
+    whole, planes = pages.numpy(), pages.permute(1, 0, 2, 3).numpy()
+    assert [n for _, n in runs(whole)] == [48]
+    assert [n for _, n in runs(planes)] == [16] * 4
+
+
+def test_fields_of_formats() -> None:
+    assert Shape(1, 1, 8, 8, "int4_per_token_head").fields() == {
+        "k": 4,
+        "k_scale": 4,
+        "v": 4,
+        "v_scale": 4,
+    }
+    assert Shape(1, 1, 8, 8, "bf16").fields() == {"k": 16, "v": 16}
+    assert Shape(1, 1, 3, 2, "state_bf16_fp32").fields() == {"conv": 6, "ssm": 8}
+
+
+def test_known_findings_are_of_releases_that_can_be() -> None:
+    for one in known_findings():
+        assert age(one.first) <= age(one.last)
+        assert one.text
+    assert {one.name for one in known_of("vllm-offload", "0.25.1", ())} == {
+        "tail-lost",
+        "scales-in-one-buffer",
+    }
+    assert not known_of("vllm-offload", "0.26.0", ())
+    undone = known_of("vllm-simple", "0.29.0", ("undo-54021",))
+    assert "phantom-regions" in {one.name for one in undone}
+    assert "phantom-regions" not in {one.name for one in known_of("vllm-simple", "0.29.0", ())}
+
+
+def test_a_known_finding_is_known_where_it_shows_only() -> None:
+    (one,) = (k for k in known_of("vllm-offload", "0.33.0", ()) if k.name.startswith("head"))
+    shape = LayerSet(1, 2, 32, 32, "bf16")
+    geometry = Geometry((Group(16, 16, (shape,)),), 2, Host(8192), order="LHBNC")
+    other = Geometry((Group(16, 16, (shape,)),), 2, Host(8192), order="LBHNC")
+    assert one.is_it("fact / open / fact / regions", geometry)
+    assert not one.is_it("fact / open / fact / regions", other)
+    assert one.is_it("mismatch / restore / lost / k", geometry)
+    assert not one.is_it("mismatch / restore / frame / padding", geometry)
+
+
+def test_padding_of_a_block_is_all_that_its_owner_has_no_content_in() -> None:
+    large, small = LayerSet(2, 1, 8, 8, "fp8_e4m3"), LayerSet(1, 1, 4, 4, "fp8_e4m3", page_bytes=12)
+    groups = (Group(1, 1, (large,)), Group(1, 1, (small,)))
+    for order in ("BLHNC", "LBHNC"):
+        if order == "LBHNC":
+            padded = LayerSet(1, 1, 4, 4, "fp8_e4m3", page_bytes=16)
+            groups = (Group(1, 1, (large,)), Group(1, 1, (padded,)))
+        planned = plan(Geometry(groups, 3, Host(64), order=order))
+        op = Restore(0, (Job(1, (Move(1, 0, 0),)),))
+        free = block_padding(planned, op)
+        content = Cache(planned).layout(1).of_blocks(np.array([1]))
+        assert len(free) == 32 - 8
+        assert not set(free.tolist()) & set(content.reshape(-1).tolist())
+        assert set(page_padding(planned, op).tolist()) <= set(free.tolist())
+
+
+@pytest.mark.parametrize("family", sorted(SERVED))
+def test_served_geometries_can_mostly_be(family: str) -> None:
+    accepted, padded = 0, 0
+    for seed in range(60):
+        geometry = SERVED[family].draw(Prng(seed))
+        try:
+            plan(geometry)
+        except Refused:
+            continue
+        accepted += 1
+        padded += any(s.page_bytes is not None for g in geometry.groups for s in g.layer_sets)
+    assert accepted >= 40
+    assert padded or family in ("served", "served_chunked")
