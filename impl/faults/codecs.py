@@ -73,7 +73,7 @@ register(
     "DTYPE",
     "vllm#45720",
     2,
-    SOURCE,
+    SOURCE | READ,
     "Rows of e4m3 are encoded and decoded as e4m3fnuz.",
     macros=("KVEXACT_FAULT_FNUZ_FOR_FN",),
 )
@@ -91,7 +91,7 @@ register(
     "LAYOUT",
     "no public report",
     2,
-    SOURCE,
+    SOURCE | READ,
     "The even one of two 4-bit codes is stored in the high nibble.",
     macros=("KVEXACT_FAULT_HIGH_NIBBLE_FIRST",),
 )
@@ -100,7 +100,7 @@ register(
     "LAYOUT",
     "vllm#50084",
     2,
-    SOURCE,
+    SOURCE | READ,
     "The scales of a packed latent row are stored in the order of its elements.",
     macros=("KVEXACT_FAULT_SCALES_IN_ORDER",),
 )
@@ -154,7 +154,7 @@ register(
     "CODEC",
     "no public report",
     2,
-    SOURCE,
+    SOURCE | READ,
     "Values are encoded with the tensor's scale of keys.",
     macros=("KVEXACT_FAULT_V_SCALE_OF_K",),
 )

@@ -9,11 +9,11 @@ from kvexact.impl.engine.regions import Region
 from kvexact.impl.engine.tables import BlockTable
 from kvexact.impl.engine.transfers import Transfers
 from kvexact.impl.engine.views import Strip, Views
-from kvexact.impl.faults.register import BOUNDS, LOST, PLACED, PLANNED, READ, SOURCE, planted
+from kvexact.impl.faults.register import BOUNDS, LOST, PLACED, PLANNED, READ, planted
 from kvexact.refmodel.spec import Group, LayerSet
 
 
-@planted("value_scales_in_key_order", "LAYOUT", "vllm#50084", 2, SOURCE)
+@planted("value_scales_in_key_order", "LAYOUT", "vllm#50084", 2, PLACED)
 class _ValueScalesInKeyOrder(Views):
     """The writer stores a token's value scales side by side, not in tiles of four tokens."""
 
