@@ -185,6 +185,35 @@ def test_an_op_that_must_be_refused_and_is_not():
     assert (wrong.outcome, wrong.want, wrong.got) == ("refusal", "owner", None)
 
 
+def test_an_op_that_is_refused_for_another_reason_is_noticed():
+    class OtherReason(CpuEngine):
+        def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+            try:
+                return super().apply(op, rows)
+            except Refused as refused:
+                reason = "duplicate" if refused.reason == "range" else "range"
+                raise Refused(reason, refused.text) from refused
+
+    wrong = wrong_of(OtherReason(), Allocate(0, 0, (9,)))
+
+    assert (wrong.outcome, wrong.want, wrong.got) == ("refusal", "range", "duplicate")
+
+
+def test_rows_of_every_layer_set_are_compared():
+    class LastSetWrong(CpuEngine):
+        def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+            read = super().apply(op, rows)
+            if read is not None:
+                read[-1][0, 0, 0, 0] ^= 1
+            return read
+
+    sets = (LayerSet(1, 1, 4, 4, "fp8_e4m3"), LayerSet(2, 1, 8, 8, "bf16"))
+    geometry = Geometry((Group(2, 2, sets),), 2, Host(512))
+    for read in (Read(1, 0, (Slot(A, 1),)), ReadValues(1, 0, (Slot(A, 1),))):
+        wrong = wrong_of(LastSetWrong(), Allocate(0, 0, (1,)), read, geometry=geometry)
+        assert (wrong.outcome, wrong.name) == ("rows", "1")
+
+
 def test_a_refused_op_must_change_nothing():
     """Refused in words, done in bytes."""
 
