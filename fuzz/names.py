@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from kvexact.refmodel.ops import Allocate, Handle, Offload
+from kvexact.refmodel.ops import Allocate, Free, Handle, Offload, Op, Reset, block_id
 
 #: How many of what is gone are remembered.
 _REMEMBERED = 16
@@ -10,32 +10,36 @@ _REMEMBERED = 16
 
 @dataclass(slots=True)
 class Names:
-    """Handles of blocks, kept up by the run.
+    """Handles of blocks; `follow` keeps them in step with ownership.
 
     Attributes:
         live: per group, the owned blocks' handles in the order of allocation.
         freed: handles of blocks that were given back, the latest last.
         stored: (host slot, part) that offloads filled, the latest last.
+        claimed: block ids by the id of the `Allocate` that claimed them, freed or not; for `bind`.
     """
 
     live: list[dict[int, Handle]]
     freed: list[Handle] = field(default_factory=list)
     stored: list[tuple[int, int]] = field(default_factory=list)
+    claimed: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
-    def allocated(self, op: Allocate) -> None:
-        for nth, block in enumerate(op.blocks):
-            self.live[op.group][block] = Handle(op.id, nth)
-
-    def gave_back(self, group: int, block: int) -> None:
-        self.freed.append(self.live[group].pop(block))
-        del self.freed[:-_REMEMBERED]
-
-    def filled(self, op: Offload) -> None:
-        self.stored += [(move.host_slot, move.part) for job in op.jobs for move in job.moves]
-        del self.stored[:-_REMEMBERED]
-
-    def reset(self) -> None:
-        for of_group in self.live:
-            self.freed += of_group.values()
-            of_group.clear()
-        del self.freed[:-_REMEMBERED]
+    def follow(self, op: Op) -> None:
+        """Note what an op did that was accepted; its blocks are ids."""
+        match op:
+            case Allocate(id=op_id, group=group, blocks=blocks):
+                self.claimed[op_id] = blocks
+                for nth, block in enumerate(blocks):
+                    self.live[group][block] = Handle(op_id, nth)
+            case Free(group=group, blocks=names):
+                for name in names:
+                    self.freed.append(self.live[group].pop(block_id(name)))
+                    del self.freed[:-_REMEMBERED]
+            case Offload(jobs=jobs):
+                self.stored += [(move.host_slot, move.part) for job in jobs for move in job.moves]
+                del self.stored[:-_REMEMBERED]
+            case Reset():
+                for of_group in self.live:
+                    self.freed += of_group.values()
+                    of_group.clear()
+                del self.freed[:-_REMEMBERED]

@@ -23,11 +23,11 @@ def rows_for(model: Cache, op: WriteTokens | WriteValues, refused: str | None) -
         return model.split_rows(op, unseen)
     if refused is None:
         return tuple(of_set.copy() for of_set in model.values(op))
-    shapes = [_values_shape(layers, op.value_type) for layers in groups[op.group].layer_sets]
+    shapes = [values_shape(layers, op.value_type) for layers in groups[op.group].layer_sets]
     return tuple(np.zeros((len(op.slots), *shape), np.uint8) for shape in shapes)
 
 
-def _values_shape(layers: LayerSet, value_type: str) -> tuple[int, int, int]:
+def values_shape(layers: LayerSet, value_type: str) -> tuple[int, int, int]:
     """Layers, heads and bytes of the values of one slot."""
     width = 4 if value_type == "fp32" else 2
     return layers.layers, layers.kv_heads, (layers.head_size_k + layers.head_size_v) * width

@@ -32,16 +32,12 @@ from kvexact.refmodel.ops import (
     Allocate,
     CopyBlocks,
     Dangling,
-    Free,
-    Offload,
     Op,
     Read,
     ReadValues,
-    Reset,
     WriteTokens,
     WriteValues,
     bind,
-    block_id,
 )
 from kvexact.refmodel.plan import Plan, plan
 from kvexact.refmodel.spec import Geometry, Refused
@@ -116,7 +112,6 @@ class Run:
     plan: Plan | None = None
     model: Cache = field(init=False)
     names: Names = field(init=False)
-    _claimed: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _restored: bool = False
     _acted: str = "open"
     _areas: tuple[Area, ...] = ()
@@ -219,7 +214,7 @@ class Run:
 
     def _step(self, op: Op, kind: str) -> str:
         try:
-            bound = bind(op, self._claimed)
+            bound = bind(op, self.names.claimed)
         except Dangling:
             return "dangling"
         predicted = self.model.refusal(bound)
@@ -240,7 +235,7 @@ class Run:
         effect = self.model.apply(bound)
         self._compare_rows(bound, effect, read)
         self._compare_areas(bound)
-        self._keep_names(bound)
+        self.names.follow(bound)
         self._note_features(bound)
         self.counts.changed_bytes[kind] += effect.changed_bytes
         if effect.acted:
@@ -350,20 +345,6 @@ class Run:
         except BaseException as error:  # noqa: BLE001 - a target's own code may raise anything
             return self._raised(error, None, "close")
         return None
-
-    def _keep_names(self, op: Op) -> None:
-        """Keep handles in step with ownership."""
-        match op:
-            case Allocate(id=op_id, blocks=blocks):
-                self._claimed[op_id] = blocks
-                self.names.allocated(op)
-            case Free(group=group, blocks=blocks):
-                for block in blocks:
-                    self.names.gave_back(group, block_id(block))
-            case Offload():
-                self.names.filled(op)
-            case Reset():
-                self.names.reset()
 
     def _note_features(self, op: Op) -> None:
         """Count what is met in single ops."""

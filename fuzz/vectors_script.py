@@ -31,7 +31,6 @@ from kvexact.refmodel.ops import (
     WriteValues,
     Zero,
     bind,
-    block_id,
 )
 
 _SLOTS_MOST = 3
@@ -96,28 +95,12 @@ def drawn(family: Family, chooser: Chooser, ops_count: int) -> Source:
 
     def ops(model: Cache) -> Iterator[Op]:
         names = Names([{} for _ in model.plan.geometry.groups])
-        claimed: dict[int, tuple[int, ...]] = {}
         steps = Steps(model, names, Mix.draw(chooser, family, Target))
         for op_id in range(ops_count):
-            op = bind(steps.draw(chooser, op_id), claimed)
+            op = bind(steps.draw(chooser, op_id), names.claimed)
             acts = model.refusal(op) is None
             yield op
             if acts:
-                _keep(names, claimed, op)
+                names.follow(op)
 
     return ops
-
-
-def _keep(names: Names, claimed: dict[int, tuple[int, ...]], op: Op) -> None:
-    """Keep handles in step with ownership."""
-    match op:
-        case Allocate():
-            claimed[op.id] = op.blocks
-            names.allocated(op)
-        case Free():
-            for block in op.blocks:
-                names.gave_back(op.group, block_id(block))
-        case Offload():
-            names.filled(op)
-        case Reset():
-            names.reset()

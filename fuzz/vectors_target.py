@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from kvexact.fuzz.rows import values_shape
 from kvexact.fuzz.trace import op_from_json
 from kvexact.fuzz.vectors import Json, flat_rows
 from kvexact.impl.target import Rows, Target
@@ -15,8 +16,6 @@ from kvexact.refmodel.cache import AREAS
 from kvexact.refmodel.content import poison
 from kvexact.refmodel.ops import Op, WriteTokens, WriteValues
 from kvexact.refmodel.spec import Geometry, Refused
-
-_VALUE_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 
 
 def answer(target: Target, case: Json) -> Json:
@@ -78,14 +77,13 @@ def _rows(case: Json, geometry: Geometry, op: Op, item: Json) -> Rows | None:
         return None
     sets = geometry.groups[op.group].layer_sets
     if type(op) is WriteValues:
-        size = _VALUE_BYTES[op.value_type]
-        widths = [(layers.head_size_k + layers.head_size_v) * size for layers in sets]
+        shapes = [values_shape(layers, op.value_type) for layers in sets]
         given = item.get("values")
     else:
         here = [entry for entry in case["maps"] if entry["group"] == op.group]
         widths = [sum(field["bytes"] for field in entry["fields"]) for entry in here[: len(sets)]]
+        shapes = [(s.layers, s.kv_heads, width) for s, width in zip(sets, widths, strict=True)]
         given = item.get("stores")
-    shapes = [(s.layers, s.kv_heads, width) for s, width in zip(sets, widths, strict=True)]
     ends = np.cumsum([layers * heads * width for layers, heads, width in shapes])
     rows = np.zeros((len(op.slots), int(ends[-1])), np.uint8)
     for row, text in zip(rows, given or (), strict=False):
