@@ -12,6 +12,7 @@ from kvexact.fuzz.edits import Program, handles_of
 from kvexact.refmodel.ops import (
     Allocate,
     Block,
+    CopyBlocks,
     Evict,
     Free,
     Handle,
@@ -19,10 +20,13 @@ from kvexact.refmodel.ops import (
     Move,
     Offload,
     Op,
+    Read,
+    ReadValues,
     Reset,
     Restore,
     WriteTokens,
     WriteValues,
+    Zero,
     map_blocks,
 )
 
@@ -124,9 +128,18 @@ def _of_group(op: Op, old: int, new: int) -> Op:
         case Offload() | Restore():
             jobs = (job._replace(group=new) if job.group == old else job for job in op.jobs)
             return replace(op, jobs=tuple(jobs))
-        case Evict() | Reset():
-            return op
-    return replace(op, group=new) if op.group == old else op
+        case (
+            Allocate()
+            | Free()
+            | WriteTokens()
+            | WriteValues()
+            | Zero()
+            | CopyBlocks()
+            | Read()
+            | ReadValues()
+        ):
+            return replace(op, group=new) if op.group == old else op
+    return op
 
 
 def _moved(job: Job, slot: Callable[[int], int]) -> Job:

@@ -20,6 +20,7 @@ from kvexact.impl.target import (
     DeviceLost,
     Facts,
     OutOfBounds,
+    Result,
     Rows,
     Target,
     Unavailable,
@@ -246,7 +247,7 @@ class Run:
             self.counts.restoring += 1
         return "acted" if effect.acted else "no-op"
 
-    def _apply(self, op: Op, rows: Rows | None, predicted: str | None) -> Rows | None:
+    def _apply(self, op: Op, rows: Rows | None, predicted: str | None) -> Result:
         """Send an op to the target and compare the verdict."""
         reason, text, read = None, "", None
         try:
@@ -284,7 +285,7 @@ class Run:
                 self.model.areas[area][places] = self._view(area, op)[places]
                 self.counts.free_bytes += places.size
 
-    def _compare_rows(self, op: Op, effect: Effect, read: Rows | None) -> None:
+    def _compare_rows(self, op: Op, effect: Effect, read: Result) -> None:
         if effect.rows is None:
             return
         if type(op) is ReadValues:

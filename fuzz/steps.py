@@ -11,7 +11,7 @@ from kvexact.fuzz.step_parts import NOWHERE, Parts
 from kvexact.impl.target import Target
 from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.ops import (
-    OPS,
+    BLOCK_OPS,
     VALUE_STYLES,
     VALUE_TYPES,
     Allocate,
@@ -202,4 +202,4 @@ class Steps(Parts):
         return Reset(op_id)
 
 
-assert set(OPS) == {name[1:] for name in vars(Steps) if name[1:] in OPS}
+assert set(BLOCK_OPS) == {name[1:] for name in vars(Steps) if name[1:] in BLOCK_OPS}

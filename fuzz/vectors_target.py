@@ -66,7 +66,7 @@ def _apply_all(target: Target, case: Json, geometry: Geometry) -> Iterator[Json]
             yield {"outcome": f"raised:{type(error).__name__}"}
             return
         found: Json = {"outcome": "acted", "digests": _digests(target)}
-        if returned is not None:
+        if isinstance(returned, tuple):
             found["returns"] = [row.tobytes().hex() for row in flat_rows(returned)]
         yield found
 

@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from kvexact.refmodel.ops import OP_REASONS, OPS, Op
+from kvexact.refmodel.answer import Answer
+from kvexact.refmodel.ops import BLOCK_OPS, OP_REASONS, Op
 from kvexact.refmodel.spec import GEOMETRY_REASONS, Geometry
 
 Bytes = npt.NDArray[np.uint8]
@@ -21,6 +22,10 @@ Rows = tuple[Bytes, ...]
 
 #: What an implementation believes about a geometry, by the names of docs/design.md.
 Facts = Mapping[str, int | tuple[int, ...] | tuple[tuple[int, ...], ...]]
+
+#: What `apply` returns: rows of a read, the answer to an op on requests, what a `Poll` found, or
+#: nothing.
+Result = Rows | Answer | bool | None
 
 Area = Literal["pool", "host"]
 
@@ -45,7 +50,7 @@ class FreeBytes:
     """Bytes that may change as they like inside the pages or rows that an op touches.
 
     Attributes:
-        op_kind: the op's kind, of `OPS`.
+        op_kind: the op's kind, of `kvexact.refmodel.ops.OPS`.
         what: "page_padding" (the end of each touched page), "block_padding" (whatever a touched
             block has beside its owner's content) or "host_padding" (the end of each touched host
             row).
@@ -64,7 +69,7 @@ class Target(ABC):
     """
 
     #: Op kinds that it has; no other is sent.
-    op_kinds: ClassVar[frozenset[str]] = frozenset(OPS)
+    op_kinds: ClassVar[frozenset[str]] = frozenset(BLOCK_OPS)
     #: Op refusals that it promises. Ops that would be refused for another reason are not sent.
     op_refusals: ClassVar[frozenset[str]] = frozenset(OP_REASONS)
     #: Geometry refusals that must equal the model's. Others that the model predicts are not sent.
@@ -77,6 +82,8 @@ class Target(ABC):
     free: ClassVar[tuple[FreeBytes, ...]] = ()
     #: Whether `CopyBlocks` may name a number of slots; False: only whole blocks are sent.
     copies_slots: ClassVar[bool] = True
+    #: Whether its work may be pending when `apply` returns; see docs/time.md.
+    is_async: ClassVar[bool] = False
     #: Families of geometries that it can mostly accept, by name; None: all that suit any target.
     families: ClassVar[tuple[str, ...] | None] = None
 
@@ -110,6 +117,9 @@ class Target(ABC):
         the use of what that made before; then `view` must return the very array that it made.
         """
 
+    def schedule(self, number: int) -> None:  # noqa: B027 - where nothing is ever pending
+        """Order pending work as this schedule says, from the next `open` on; see docs/time.md."""
+
     @abstractmethod
     def plan(self, geometry: Geometry) -> Facts:
         """Facts of a geometry, without memory. Raises `Refused`."""
@@ -123,16 +133,17 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+    def apply(self, op: Op, rows: Rows | None) -> Result:
         """Run one op whose blocks are ids.
 
         Args:
             op: the op.
             rows: what a `WriteTokens` or `WriteValues` stores, one row a slot, pad rows included;
-                else None.
+                what a `Compute` stores, one row a position, group after group; else None.
 
         Returns:
-            What a `Read` or `ReadValues` gathered, one row a slot; else None.
+            What a `Read`, `ReadValues` or `Attend` gathered; the answer to an op on requests; what
+            a `Poll` found; else None.
 
         Raises:
             Refused: the op is illegal; nothing was changed.
@@ -142,7 +153,9 @@ class Target(ABC):
 
     @abstractmethod
     def view(self, area: Area) -> Bytes:
-        """All bytes of a declared area as they are now, all work done; no copy where possible.
+        """All bytes of a declared area as they are now; no copy where possible.
+
+        Of a target that is not asynchronous all work is done.
 
         "pool" is the physical storage; "host" is worker slots x row bytes. No caller writes to it.
         """

@@ -9,7 +9,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kvexact.refmodel.serving_ops import (
+    Admit,
+    Attend,
+    Compute,
+    Finish,
+    Lookup,
+    Mutate,
+    Preempt,
+    Readmit,
+    Store,
+)
 from kvexact.refmodel.spec import named
+from kvexact.refmodel.timed_ops import Fence, Poll, Step
 
 #: Classes under which an op may be refused, in order of precedence; docs/design.md says when.
 OP_REASONS = ("range", "format", "duplicate", "owner", "host")
@@ -200,10 +212,22 @@ Op = (
     | ReadValues
     | Evict
     | Reset
+    | Fence
+    | Step
+    | Poll
+    | Admit
+    | Readmit
+    | Compute
+    | Finish
+    | Preempt
+    | Store
+    | Lookup
+    | Attend
+    | Mutate
 )
 
-#: Op kinds by the name that traces, targets and reports use.
-OPS: dict[str, type[Op]] = {
+#: Op kinds by the name that traces, targets and reports use: those on blocks,
+BLOCK_OPS: dict[str, type[Op]] = {
     "allocate": Allocate,
     "free": Free,
     "write_tokens": WriteTokens,
@@ -217,6 +241,22 @@ OPS: dict[str, type[Op]] = {
     "evict": Evict,
     "reset": Reset,
 }
+#: those in time,
+TIMED_OPS: dict[str, type[Op]] = {"fence": Fence, "step": Step, "poll": Poll}
+#: those on requests,
+SERVING_OPS: dict[str, type[Op]] = {
+    "admit": Admit,
+    "readmit": Readmit,
+    "compute": Compute,
+    "finish": Finish,
+    "preempt": Preempt,
+    "store": Store,
+    "lookup": Lookup,
+    "attend": Attend,
+    "mutate": Mutate,
+}
+#: and all of them.
+OPS: dict[str, type[Op]] = {**BLOCK_OPS, **TIMED_OPS, **SERVING_OPS}
 KIND_OF: dict[type[Op], str] = {op_type: kind for kind, op_type in OPS.items()}
 
 

@@ -175,18 +175,23 @@ class Group:
         layer_sets: the group's layers, in the order in which they lie in a block.
         tokens_per_state: tokens that share one slot of a page; pages of states have one slot
             whatever this is.
+        window_tokens: tokens that a token sees, itself included; None: all before it. It says
+            nothing about bytes; docs/serving.md says what it is for.
     """
 
     block_size: int
     kernel_block_size: int
     layer_sets: tuple[LayerSet, ...]
     tokens_per_state: int = 1
+    window_tokens: int | None = None
 
     def __post_init__(self) -> None:
         whole("group", "block_size", self.block_size, 1)
         whole("group", "kernel_block_size", self.kernel_block_size, 1)
         tuple_of("group", "layer_sets", self.layer_sets, LayerSet)
         whole("group", "tokens_per_state", self.tokens_per_state, 1)
+        if self.window_tokens is not None:
+            whole("group", "window_tokens", self.window_tokens, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,12 @@ import pytest
 import kvexact.refmodel
 from kvexact.refmodel import ops, spec
 from kvexact.refmodel.ops import (
+    BLOCK_OPS,
     KIND_OF,
     OP_REASONS,
     OPS,
+    SERVING_OPS,
+    TIMED_OPS,
     VALUE_STYLES,
     VALUE_TYPES,
     Allocate,
@@ -468,8 +471,9 @@ def test_map_blocks_visits_references_in_order() -> None:
 
 def test_op_kinds() -> None:
     """Each op type has one name, and the names are the types' own."""
-    assert len(OPS) == len(ALL)
-    assert {type(op) for op in ALL} == set(OPS.values())
+    assert len(BLOCK_OPS) == len(ALL)
+    assert {type(op) for op in ALL} == set(BLOCK_OPS.values())
+    assert len(OPS) == len(BLOCK_OPS) + len(TIMED_OPS) + len(SERVING_OPS)
     for kind, op_type in OPS.items():
         assert kind.replace("_", "") == op_type.__name__.lower()
         assert KIND_OF[op_type] == kind
