@@ -18,7 +18,7 @@ from kvexact.fuzz.vectors_target import answer
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.target import Area, Facts, Rows
 from kvexact.refmodel.content import poison
-from kvexact.refmodel.ops import KIND_OF, OP_REASONS, OPS, CopyBlocks, Op
+from kvexact.refmodel.ops import BLOCK_OPS, KIND_OF, OP_REASONS, CopyBlocks, Op
 from kvexact.refmodel.spec import GEOMETRY_REASONS, ORDERS, PAGE_FORMATS, Geometry
 
 READER = Path(__file__).parents[1] / "examples" / "c_reader"
@@ -128,7 +128,7 @@ def test_the_engine_agrees_with_the_default_set(folder: Path) -> None:
 class Modest(CpuEngine):
     """Promises little, and fails at what it does not promise."""
 
-    op_kinds = frozenset(OPS) - {"offload", "restore"}
+    op_kinds = frozenset(BLOCK_OPS) - {"offload", "restore"}
     op_refusals = frozenset({"owner", "duplicate"})
     geometry_refusals = frozenset({"cell"})
     declared = frozenset[Area]({"pool"})
