@@ -12,9 +12,9 @@ import numpy as np
 
 from kvexact.fuzz.failure import Failure
 from kvexact.fuzz.finding import Finding
-from kvexact.fuzz.isolate import Limits
 from kvexact.fuzz.pictures.show import WrongBytes, draw_svg
 from kvexact.fuzz.reproduce import render
+from kvexact.fuzz.target_process import Limits
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.fuzz.trace import Trace, dump
 from kvexact.refmodel.spec import Refused

@@ -142,6 +142,8 @@ class Channel:
 
     Args:
         patience_s: how long to wait until the other end goes on reading; None: for ever.
+        life: a descriptor that is readable as soon as the process at the other end has ended: a
+            pipe alone stays open as long as any process that it forked.
 
     Attributes:
         segments: by their names, `SEGMENTS`.
@@ -153,6 +155,7 @@ class Channel:
         to_there: int,
         descriptors: list[int],
         patience_s: float | None = None,
+        life: int | None = None,
     ) -> None:
         self._from_there = from_there
         self._to_there = to_there
@@ -160,6 +163,9 @@ class Channel:
         os.set_blocking(to_there, patience_s is None)
         self._poll = select.poll()
         self._poll.register(from_there, select.POLLIN)
+        self._lives = [] if life is None else [life]
+        if life is not None:
+            self._poll.register(life, select.POLLIN)
         pairs = zip(SEGMENTS, descriptors, strict=True)
         self.segments = {name: Segment(descriptor) for name, descriptor in pairs}
 
@@ -179,7 +185,7 @@ class Channel:
                 try:
                     data = data[os.write(self._to_there, data) :]
                 except BlockingIOError:
-                    if not select.select([], [self._to_there], [], self._patience_s)[1]:
+                    if not select.select(self._lives, [self._to_there], [], self._patience_s)[1]:
                         return
         except BrokenPipeError:
             return
@@ -219,9 +225,17 @@ class Channel:
         return more
 
     def _read(self, seconds: float | None) -> bytes:
-        if seconds is not None and not self._poll.poll(seconds * 1000):
-            raise TimeoutError
+        if seconds is not None:
+            ready = self._poll.poll(seconds * 1000)
+            if not ready:
+                raise TimeoutError
+            if self._from_there not in dict(ready) and not self._is_readable():
+                return b""
         return os.read(self._from_there, _AT_ONCE)
+
+    def _is_readable(self) -> bool:
+        """Whether there is something to read after all: it may have come between two looks."""
+        return self._from_there in dict(self._poll.poll(0))
 
     def close(self) -> None:
         """Close the pipes and the shared memory; what is mapped stays mapped."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kvexact.fuzz.isolate import Limits
+from kvexact.fuzz.target_process import Limits
 
 #: A seed that fits into every file that names it.
 SEED = click.IntRange(0, 2**62)

@@ -18,7 +18,6 @@ from kvexact.fuzz.cli_targets import able_target, in_child, target_option
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.favour import ROUND, favour
 from kvexact.fuzz.finding import Finding, block
-from kvexact.fuzz.isolate import Limits
 from kvexact.fuzz.items import families_of
 from kvexact.fuzz.progress import Progress, progress_line
 from kvexact.fuzz.report.files import write
@@ -29,6 +28,7 @@ from kvexact.fuzz.soak_state import State, StateError, resume
 from kvexact.fuzz.stop import Stop
 from kvexact.fuzz.summary import complaints, summary
 from kvexact.fuzz.tally import Tally
+from kvexact.fuzz.target_process import Limits
 from kvexact.fuzz.targets import DEFAULT_TARGETS, NamedTarget
 from kvexact.fuzz.trace import dump
 from kvexact.fuzz.worker import Task

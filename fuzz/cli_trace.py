@@ -10,9 +10,10 @@ from kvexact.fuzz.cli_limits import limit_options
 from kvexact.fuzz.cli_targets import able_target, in_child, named_target, target_option
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.finding import Finding, block
-from kvexact.fuzz.isolate import Isolation, Limits
+from kvexact.fuzz.isolate import Isolation
 from kvexact.fuzz.journal import recover
 from kvexact.fuzz.replay import Replay, TooLargeError, check_memory, replay
+from kvexact.fuzz.target_process import Limits
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.fuzz.trace import Trace, TraceError, dump, load
 from kvexact.fuzz.worker import reduce_trace

@@ -5,29 +5,16 @@ is held here. What a target does to its process is a failure like any other: sig
 """
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from json import dumps
-from signal import Signals
 from typing import Any
 
 import msgspec
 
-from kvexact.fuzz.channel import (
-    DONE,
-    SEGMENTS,
-    Answer,
-    Ask,
-    Call,
-    Channel,
-    Load,
-    Prepare,
-    Raised,
-)
+from kvexact.fuzz.channel import DONE, Answer, Ask, Call, Load, Prepare, Raised
 from kvexact.fuzz.run import Outcome, Wrong
+from kvexact.fuzz.target_process import Limits, TargetProcess, start_process
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.impl.target import Area, Bytes, Facts, Rows, Target, Unavailable
 from kvexact.refmodel.ops import Op
@@ -45,102 +32,10 @@ _DECLARED = (
     "copies_slots",
     "fits",
 )
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from kvexact.fuzz.isolated import serve; serve(sys.argv[2], *map(int, sys.argv[3:]))"
-)
-#: Opening a geometry may compile kernels, starting a process imports them all.
-_OPEN_FACTOR, _START_S = 10, 300.0
+#: Opening a geometry may compile kernels.
+_OPEN_FACTOR = 10
 #: Programs that reducing runs at most where each that fails costs a deadline.
 HANGS_MOST = 50
-#: A process that closed its end of the channel has so long to end.
-_END_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a target may take.
-
-    Attributes:
-        deadline_s: seconds for an op; opening a geometry may take ten times as long.
-        memory_bytes: address space of its process; None: no limit.
-    """
-
-    deadline_s: float = 30.0
-    memory_bytes: int | None = None
-
-
-class _Process:
-    """The process, as long as it lives."""
-
-    def __init__(self, name: str, limits: Limits) -> None:
-        call_end, calls = os.pipe()
-        answers, answer_end = os.pipe()
-        descriptors = [os.memfd_create(f"kvexact-{name}") for name in SEGMENTS]
-        numbers = [limits.memory_bytes or 0, call_end, answer_end, *descriptors]
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, dumps(sys.path), name, *map(str, numbers)],
-            pass_fds=numbers[1:],
-            stdin=subprocess.DEVNULL,
-        )
-        os.close(call_end)
-        os.close(answer_end)
-        self.channel = Channel(answers, calls, descriptors, limits.deadline_s)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def receive(self, deadline_s: float) -> Answer:
-        """The answer to a call.
-
-        Raises:
-            Wrong: there is none, as the process died or was too slow; it is gone then.
-            Unavailable: the target cannot run any more.
-        """
-        try:
-            answer = self.channel.answer(deadline_s)
-        except TimeoutError:
-            if self._process.poll() is None:
-                self.close()
-                text = f"no answer within {deadline_s:g} s, so its process was killed"
-                raise Wrong("hang", None, text) from None
-            answer = None
-        except (OSError, ValueError):  # what it sent before it died may be half an answer
-            answer = None
-        if answer is None:
-            raise self._death()
-        if answer.unavailable is not None:
-            self.close()
-            raise Unavailable(answer.unavailable)
-        return answer
-
-    def _death(self) -> Wrong:
-        try:
-            status: int | None = self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            status = None
-        self.close()
-        return as_death(status)
-
-    def close(self) -> None:
-        """Kill it."""
-        self._process.kill()
-        self._process.wait()
-        self.channel.close()
-
-
-def as_death(status: int | None) -> Wrong:
-    """The end of a process as a failure of the target in it; None: nobody knows how it ended."""
-    outcome: Outcome = "exit"
-    if status is None:
-        name = "unknown status"
-    elif status < 0:
-        known = {number.value: number.name for number in Signals}
-        outcome, name = "signal", known.get(-status, f"signal {-status}")
-    else:
-        name = f"exit status {status}"
-    return Wrong(outcome, None, f"the process died ({name})", name=name)
 
 
 @dataclass(slots=True)
@@ -155,7 +50,7 @@ class Isolation:
     named: NamedTarget
     limits: Limits = field(default_factory=Limits)
     turn: "Isolated | None" = None
-    process: _Process | None = None
+    process: TargetProcess | None = None
 
     def make(self) -> "Isolated":
         """A new target.
@@ -190,16 +85,11 @@ class Isolation:
         short = max(self.limits.deadline_s / 10, min(1.0, self.limits.deadline_s))
         return Isolation(self.named, replace(self.limits, deadline_s=short))
 
-    def start(self) -> _Process:
+    def start(self) -> TargetProcess:
         """The process, which starts where there is none."""
         if self.process is None:
-            process = _Process(self.named.name, self.limits)
-            try:
-                process.receive(_START_S)
-            except Wrong as wrong:
-                text = f"its process ended before a geometry was opened ({wrong.name or 'hang'})"
-                raise Unavailable(text) from wrong
-            self.process, self.turn = process, None
+            self.process = start_process(self.named.name, self.limits)
+            self.turn = None
         return self.process
 
     def close(self) -> None:

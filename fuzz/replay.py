@@ -6,9 +6,10 @@ from typing import Literal
 
 from kvexact.fuzz.child import Died
 from kvexact.fuzz.failure import Failure, Signature, explain_failure
-from kvexact.fuzz.isolate import Isolation, Limits, as_death
+from kvexact.fuzz.isolate import Isolation
 from kvexact.fuzz.run import execute
 from kvexact.fuzz.sizes import storage_bytes
+from kvexact.fuzz.target_process import Limits, as_death
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.fuzz.trace import Trace
 from kvexact.impl.target import Target, Unavailable

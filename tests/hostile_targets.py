@@ -81,6 +81,15 @@ class Exits(AtZero):
         os._exit(3)
 
 
+class ForksAndExits(AtZero):
+    """What it forked lives on, and holds all that it had open."""
+
+    def misbehave(self) -> None:
+        if os.fork() == 0:
+            time.sleep(600)
+        os._exit(3)
+
+
 class EatsMemory(AtZero):
     """More than the limit of the tests, and little enough to be given where there is none."""
 

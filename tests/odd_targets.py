@@ -86,6 +86,23 @@ class Exits(Sound):
         sys.exit(3)
 
 
+class KilledWhileYoung(Sound):
+    """Its process is killed twice before any geometry is opened; ``TooOften`` always."""
+
+    often: ClassVar[int] = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        marks = len(list(Path().glob("young-*")))
+        if marks < self.often:
+            Path(f"young-{marks}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class TooOften(KilledWhileYoung):
+    often = 100
+
+
 class CannotBeMade(Sound):
     def __init__(self) -> None:
         raise OSError("no room\nfor it")

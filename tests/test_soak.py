@@ -20,10 +20,10 @@ from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Signature
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.favour import Favour, favour, favoured_example
-from kvexact.fuzz.isolate import Limits
 from kvexact.fuzz.memory import resident_bytes
 from kvexact.fuzz.soak_state import FILE, StateError, resume
 from kvexact.fuzz.stop import Stop
+from kvexact.fuzz.target_process import Limits
 from kvexact.fuzz.targets import find_target
 from kvexact.fuzz.trace import load
 from kvexact.fuzz.workers import Workers

@@ -1,0 +1,130 @@
+"""The process of an isolated target, from outside: its start, its limits, its end."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from json import dumps
+
+from kvexact.fuzz.channel import SEGMENTS, Answer, Channel
+from kvexact.fuzz.run import Outcome, Wrong
+from kvexact.impl.target import Unavailable
+
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from kvexact.fuzz.isolated import serve; serve(sys.argv[2], *map(int, sys.argv[3:]))"
+)
+#: Starting a process imports all that the target needs, and may compile it.
+_START_S = 300.0
+#: A young process that a signal ends is tried again: nothing of a run has happened in it.
+_STARTS = 3
+#: A process that closed its end of the channel has so long to end.
+_END_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a target may take.
+
+    Attributes:
+        deadline_s: seconds for an op; opening a geometry may take ten times as long.
+        memory_bytes: address space of its process; None: no limit.
+    """
+
+    deadline_s: float = 30.0
+    memory_bytes: int | None = None
+
+
+class TargetProcess:
+    """The process, as long as it lives. What it starts itself is of its group, and ends with it."""
+
+    def __init__(self, name: str, limits: Limits) -> None:
+        call_end, calls = os.pipe()
+        answers, answer_end = os.pipe()
+        descriptors = [os.memfd_create(f"kvexact-{name}") for name in SEGMENTS]
+        numbers = [limits.memory_bytes or 0, call_end, answer_end, *descriptors]
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START, dumps(sys.path), name, *map(str, numbers)],
+            pass_fds=numbers[1:],
+            stdin=subprocess.DEVNULL,
+            process_group=0,
+        )
+        os.close(call_end)
+        os.close(answer_end)
+        self._life = os.pidfd_open(self.pid)
+        self.channel = Channel(answers, calls, descriptors, limits.deadline_s, self._life)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def receive(self, deadline_s: float) -> Answer:
+        """The answer to a call.
+
+        Raises:
+            Wrong: there is none, as the process died or was too slow; it is gone then.
+            Unavailable: the target cannot run any more.
+        """
+        try:
+            answer = self.channel.answer(deadline_s)
+        except TimeoutError:
+            self.close()
+            text = f"no answer within {deadline_s:g} s, so its process was killed"
+            raise Wrong("hang", None, text) from None
+        except (OSError, ValueError):  # what it sent before it died may be half an answer
+            answer = None
+        if answer is None:
+            raise self._death()
+        if answer.unavailable is not None:
+            self.close()
+            raise Unavailable(answer.unavailable)
+        return answer
+
+    def _death(self) -> Wrong:
+        ended = select.select([self._life], [], [], _END_S)[0]
+        self.close()
+        return as_death(self._process.returncode if ended else None)
+
+    def close(self) -> None:
+        """Kill it, and what it started."""
+        with suppress(ProcessLookupError):  # until `wait`, its number is nobody else's
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        os.close(self._life)
+        self.channel.close()
+
+
+def start_process(name: str, limits: Limits) -> TargetProcess:
+    """A process that is ready for calls.
+
+    Raises:
+        Unavailable: the target cannot run here, or its process never gets so far.
+    """
+    for left in reversed(range(_STARTS)):
+        process = TargetProcess(name, limits)
+        try:
+            process.receive(_START_S)
+        except Wrong as wrong:
+            if wrong.outcome == "signal" and left:
+                continue
+            often = f", {_STARTS} times" if wrong.outcome == "signal" else ""
+            text = f"its process ended before a geometry was opened ({wrong.name or 'hang'}{often})"
+            raise Unavailable(text) from wrong
+        return process
+    raise AssertionError
+
+
+def as_death(status: int | None) -> Wrong:
+    """The end of a process as a failure of the target in it; None: nobody knows how it ended."""
+    outcome: Outcome = "exit"
+    if status is None:
+        name = "unknown status"
+    elif status < 0:
+        known = {number.value: number.name for number in signal.Signals}
+        outcome, name = "signal", known.get(-status, f"signal {-status}")
+    else:
+        name = f"exit status {status}"
+    return Wrong(outcome, None, f"the process died ({name})", name=name)
