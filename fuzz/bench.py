@@ -27,7 +27,8 @@ from kvexact.fuzz.bench_rounds import (
     prng_round,
 )
 from kvexact.fuzz.isolate import Isolation
-from kvexact.fuzz.run import Run, same_bytes
+from kvexact.fuzz.run import Run
+from kvexact.fuzz.shown import same_bytes
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.target import Bytes

@@ -9,7 +9,8 @@ import numpy as np
 
 from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.rows import rows_for
-from kvexact.fuzz.run import Run, same_bytes
+from kvexact.fuzz.run import Run
+from kvexact.fuzz.shown import same_bytes
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.target import Bytes
 from kvexact.refmodel.cache import Cache

@@ -60,7 +60,7 @@ Apply = tuple[Shapes | None, Op]
 
 
 class Raised(msgspec.Struct, frozen=True, array_like=True):
-    """What the target raised, as a `kvexact.fuzz.run.Wrong` has it."""
+    """What the target raised, as a `kvexact.fuzz.wrong.Wrong` has it."""
 
     outcome: str
     text: str

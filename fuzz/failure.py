@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kvexact.fuzz.run import Run, Wrong
+from kvexact.fuzz.run import Run
+from kvexact.fuzz.wrong import Wrong
 from kvexact.refmodel.content import Bytes
 from kvexact.refmodel.explain import CLAIM_BYTES, Explanation, Origin, explain
 from kvexact.refmodel.facts import FactValue, facts, view

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from kvexact.fuzz.edits import Program
 from kvexact.fuzz.failure import Failure, explain_failure
 from kvexact.fuzz.reduce import BUDGET, failure_of, reduce_failure
-from kvexact.fuzz.run import Run, Wrong
+from kvexact.fuzz.run import Run
 from kvexact.fuzz.trace import Trace
+from kvexact.fuzz.wrong import Wrong
 from kvexact.impl.target import Target
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from kvexact.fuzz.channel import DONE, Answer, Ask, Call, Load, Prepare, Raised
-from kvexact.fuzz.run import Outcome, Wrong
 from kvexact.fuzz.target_process import Limits, TargetProcess, start_process
 from kvexact.fuzz.targets import NamedTarget
+from kvexact.fuzz.wrong import Outcome, Wrong
 from kvexact.impl.target import Area, Bytes, Facts, Rows, Target, Unavailable
 from kvexact.refmodel.ops import Op
 from kvexact.refmodel.spec import Geometry, Refused

@@ -22,8 +22,9 @@ from kvexact.fuzz.channel import (
     Raised,
     Shapes,
 )
-from kvexact.fuzz.run import Wrong, is_bytes, raised, said, view_of
+from kvexact.fuzz.shown import is_bytes, view_of
 from kvexact.fuzz.targets import NamedTarget, UnknownTarget, find_target
+from kvexact.fuzz.wrong import Wrong, raised, said
 from kvexact.impl.engine.cpu import guarded
 from kvexact.impl.target import Area, Bytes, Target, Unavailable
 from kvexact.refmodel.spec import Refused

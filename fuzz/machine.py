@@ -20,9 +20,10 @@ from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.family import Family
 from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.provider import BACKEND
-from kvexact.fuzz.run import Run, Wrong
+from kvexact.fuzz.run import Run
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.steps import Mix, Steps
+from kvexact.fuzz.wrong import Wrong
 from kvexact.impl.target import Target
 
 _NUMBERS = st.integers(0, 2**32 - 1)

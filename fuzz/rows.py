@@ -1,10 +1,12 @@
-"""What a target is given to store."""
+"""Rows: what a target is given to store, and what it must return from a read."""
 
 import numpy as np
 
-from kvexact.impl.target import Rows
+from kvexact.fuzz.shown import is_bytes
+from kvexact.fuzz.wrong import Wrong
+from kvexact.impl.target import Bytes, Result, Rows
 from kvexact.refmodel.cache import Cache
-from kvexact.refmodel.ops import WriteTokens, WriteValues
+from kvexact.refmodel.ops import Read, ReadValues, WriteTokens, WriteValues
 from kvexact.refmodel.spec import LayerSet
 
 
@@ -31,3 +33,28 @@ def values_shape(layers: LayerSet, value_type: str) -> tuple[int, int, int]:
     """Layers, heads and bytes of the values of one slot."""
     width = 4 if value_type == "fp32" else 2
     return layers.layers, layers.kv_heads, (layers.head_size_k + layers.head_size_v) * width
+
+
+def compare_rows(model: Cache, op: Read | ReadValues, rows: Bytes, read: Result) -> None:
+    """Compare what a read returned.
+
+    Args:
+        rows: what the model's read returned.
+
+    Raises:
+        Wrong: these are other bytes, or nothing of this form.
+    """
+    if type(op) is ReadValues:
+        want = model.split_values(op, rows)
+    else:
+        assert type(op) is Read
+        want = model.split_rows(op, rows)
+    got = read if isinstance(read, tuple) and all(map(is_bytes, read)) else ()
+    if [item.shape for item in want] != [item.shape for item in got]:
+        shapes = [item.shape for item in want]
+        text = f"a read must return a tuple of uint8 arrays of shapes {shapes}"
+        raise Wrong("rows", op, text, want, read)
+    for layer_set, (one, other) in enumerate(zip(want, got, strict=True)):
+        if not np.array_equal(one, other):
+            text = f"a read of layer set {layer_set} returned other bytes"
+            raise Wrong("rows", op, text, one, np.array(other), name=str(layer_set))

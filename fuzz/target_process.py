@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from json import dumps
 
 from kvexact.fuzz.channel import SEGMENTS, Answer, Channel
-from kvexact.fuzz.run import Outcome, Wrong
+from kvexact.fuzz.wrong import Outcome, Wrong
 from kvexact.impl.target import Unavailable
 
 _START = (

@@ -16,8 +16,9 @@ from kvexact.fuzz.favour import ROUND, favour, favoured_example
 from kvexact.fuzz.items import PROFILES, Profile, families_of
 from kvexact.fuzz.machine import run_item
 from kvexact.fuzz.reduce import Reducer, failure_of, reduce_failure
-from kvexact.fuzz.run import Run, Wrong, execute
+from kvexact.fuzz.run import Run, execute
 from kvexact.fuzz.seeds import derive
+from kvexact.fuzz.wrong import Wrong
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.faults import Fault
 from kvexact.impl.target import Target

@@ -21,12 +21,13 @@ from kvexact.fuzz.finding import Finding, as_it_is, find, is_lost
 from kvexact.fuzz.isolate import HANGS_MOST, Isolation
 from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.replay import repeat
-from kvexact.fuzz.run import Run, Wrong, execute
+from kvexact.fuzz.run import Run, execute
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.self_check import missed
 from kvexact.fuzz.target_process import Limits
 from kvexact.fuzz.targets import NamedTarget, find_target
 from kvexact.fuzz.trace import Trace
+from kvexact.fuzz.wrong import Wrong
 from kvexact.impl.target import Target
 
 #: Geometries that Hypothesis draws at a time.

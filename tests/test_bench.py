@@ -11,7 +11,7 @@ from kvexact.fuzz import bench as module
 from kvexact.fuzz.bench import BUDGETS, Result, bench, result, sample
 from kvexact.fuzz.bench_parts import gb_per_s, long_arrays
 from kvexact.fuzz.demands import RAW_ONLY
-from kvexact.fuzz.run import same_bytes
+from kvexact.fuzz.shown import same_bytes
 from kvexact.refmodel.spec import PAGE_FORMATS
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kvexact.fuzz import counts, finding, reduce, run, self_check, steps
+from kvexact.fuzz import areas, counts, finding, opening, reduce, run, self_check, steps
 from kvexact.fuzz.choose import Chooser
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.edits import Program
@@ -23,8 +23,9 @@ from kvexact.fuzz.summary import complaints, merge
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.faults import FAULTS
-from kvexact.impl.target import Area, Bytes, Facts, FreeBytes, Rows, Target
+from kvexact.impl.target import Area, Bytes, Facts, FreeBytes, Result, Rows, Target
 from kvexact.refmodel import cache, rows
+from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.content import slot_rows
 from kvexact.refmodel.ops import (
     Allocate,
@@ -78,103 +79,103 @@ def sabotage(expected: str) -> Callable[[Sabotage], Sabotage]:
 
 @sabotage("PaddingByte: nothing seen")
 def compare_returns_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run.Run, "_compare_areas", lambda self, op: None)
+    monkeypatch.setattr(areas.Areas, "compare", lambda self, op: None)
 
 
 @sabotage("PaddingByte: nothing seen")
 def all_bytes_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "same_bytes", lambda one, other: True)
+    monkeypatch.setattr(areas, "same_bytes", lambda one, other: True)
 
 
 @sabotage("TailByte: nothing seen")
 def the_last_bytes_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    same = run.same_bytes
-    monkeypatch.setattr(run, "same_bytes", lambda one, other: same(one[:-8], other[:-8]))
+    same = areas.same_bytes
+    monkeypatch.setattr(areas, "same_bytes", lambda one, other: same(one[:-8], other[:-8]))
 
 
 @sabotage("HostByte: nothing seen")
 def only_the_pool_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare = run.Run._compare_areas
+    compare = areas.Areas.compare
 
-    def pool_only(self: run.Run, op: Op | None) -> None:
-        areas, self._areas = self._areas, ("pool",)
+    def pool_only(self: areas.Areas, op: Op | None) -> None:
+        declared, self._declared = self._declared, ("pool",)
         try:
             compare(self, op)
         finally:
-            self._areas = areas
+            self._declared = declared
 
-    monkeypatch.setattr(run.Run, "_compare_areas", pool_only)
+    monkeypatch.setattr(areas.Areas, "compare", pool_only)
 
 
 @sabotage("ContentByte: nothing seen")
 def the_model_is_fed_from_the_targets_view(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare = run.Run._compare_areas
+    compare = areas.Areas.compare
 
-    def feed(self: run.Run, op: Op | None) -> None:
-        for area in self.target.declared:
-            self.model.areas[area][:] = self.target.view(area)
+    def feed(self: areas.Areas, op: Op | None) -> None:
+        for area in self._declared:
+            self._model.areas[area][:] = self._target.view(area)
         compare(self, op)
 
-    monkeypatch.setattr(run.Run, "_compare_areas", feed)
+    monkeypatch.setattr(areas.Areas, "compare", feed)
 
 
 @sabotage("IllegalOpChangesByte: nothing seen")
 def nothing_is_compared_after_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare = run.Run._compare_areas
+    compare = areas.Areas.compare
 
-    def legal_only(self: run.Run, op: Op | None) -> None:
-        if op is None or self.model.refusal(op) is None:
+    def legal_only(self: areas.Areas, op: Op | None) -> None:
+        if op is None or self._model.refusal(op) is None:
             compare(self, op)
 
-    monkeypatch.setattr(run.Run, "_compare_areas", legal_only)
+    monkeypatch.setattr(areas.Areas, "compare", legal_only)
 
 
 @sabotage("NeighbourByteBesideFreePadding: nothing seen")
 def everything_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
-        run.PADDINGS, "page_padding", lambda plan, op: np.arange(plan.physical_bytes)
+        areas.PADDINGS, "page_padding", lambda plan, op: np.arange(plan.physical_bytes)
     )
 
 
 @sabotage("ReadByte: nothing seen")
 def rows_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run.Run, "_compare_rows", lambda self, op, effect, read: None)
+    monkeypatch.setattr(run, "compare_rows", lambda model, op, rows, read: None)
 
 
 @sabotage("DecodedByte: nothing seen")
 def decoded_rows_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare = run.Run._compare_rows
+    compare = run.compare_rows
 
-    def raw_only(self: run.Run, op: Op, effect: cache.Effect, read: Rows | None) -> None:
+    def raw_only(model: Cache, op: Read | ReadValues, rows: Bytes, read: Result) -> None:
         if not isinstance(op, ReadValues):
-            compare(self, op, effect, read)
+            compare(model, op, rows, read)
 
-    monkeypatch.setattr(run.Run, "_compare_rows", raw_only)
+    monkeypatch.setattr(run, "compare_rows", raw_only)
 
 
 @sabotage("PadRowDecoded: nothing seen")
 def pad_rows_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare = run.Run._compare_rows
+    compare = run.compare_rows
 
-    def without_pads(self: run.Run, op: Op, effect: cache.Effect, read: Rows | None) -> None:
-        if isinstance(op, Read | ReadValues) and effect.rows is not None and read is not None:
+    def without_pads(model: Cache, op: Read | ReadValues, rows: Bytes, read: Result) -> None:
+        if isinstance(read, tuple):
             kept = [n for n, slot in enumerate(op.slots) if slot is not None]
             op = replace(op, slots=tuple(op.slots[n] for n in kept))
-            effect = replace(effect, rows=effect.rows[kept])
+            rows = rows[kept]
             read = tuple(of_set[kept] for of_set in read)
-        compare(self, op, effect, read)
+        compare(model, op, rows, read)
 
-    monkeypatch.setattr(run.Run, "_compare_rows", without_pads)
+    monkeypatch.setattr(run, "compare_rows", without_pads)
 
 
 @sabotage("Fact: nothing seen")
 def facts_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run.Run, "_compare_facts", lambda self, expected: None)
+    monkeypatch.setattr(opening.Opening, "_compare_facts", lambda self, expected: None)
 
 
 @sabotage("GeometryRefused: ")
 def verdicts_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run.Run, "_compare_verdicts", lambda self, predicted, refused: None)
+    monkeypatch.setattr(opening, "_compare_verdicts", lambda predicted, refused: None)
 
 
 @sabotage("IllegalOpAccepted: nothing seen")

@@ -18,12 +18,13 @@ from kvexact.fuzz.failure import Signature
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.isolate import HANGS_MOST, Isolation
 from kvexact.fuzz.replay import replay
-from kvexact.fuzz.run import Run, Wrong, execute
+from kvexact.fuzz.run import Run, execute
 from kvexact.fuzz.self_check import _GEOMETRY, _OPS
 from kvexact.fuzz.target_process import Limits
 from kvexact.fuzz.targets import find_target
 from kvexact.fuzz.trace import Trace
 from kvexact.fuzz.worker import Done, Reduced, Task, fuzz, reduce_trace
+from kvexact.fuzz.wrong import Wrong
 from kvexact.impl.target import Unavailable
 from kvexact.refmodel.ops import Allocate, CopyBlocks, Free, Handle, Op, Pair, Zero
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet

@@ -7,7 +7,9 @@ import pytest
 
 from kvexact.fuzz.edits import Program
 from kvexact.fuzz.failure import explain_failure
-from kvexact.fuzz.run import Run, Wrong, execute, same_bytes
+from kvexact.fuzz.run import Run, execute
+from kvexact.fuzz.shown import same_bytes
+from kvexact.fuzz.wrong import Wrong
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.target import DeviceLost, FreeBytes, OutOfBounds, Rows
 from kvexact.refmodel.ops import (

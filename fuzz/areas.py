@@ -1,0 +1,71 @@
+"""The areas of a model and of a target, side by side: every byte, after every op."""
+
+import numpy as np
+
+from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.shown import same_bytes, view_of
+from kvexact.fuzz.wrong import Wrong, raised_by
+from kvexact.impl.target import Area, Bytes, Target
+from kvexact.refmodel.cache import Cache
+from kvexact.refmodel.free import PADDINGS
+from kvexact.refmodel.ops import Op
+
+
+class Areas:
+    """All areas that a target declares.
+
+    Raises:
+        Wrong: in each method: a byte, a size or a form is wrong.
+    """
+
+    def __init__(self, target: Target, model: Cache, counts: Counts) -> None:
+        self._target = target
+        self._model = model
+        self._counts = counts
+        self._declared: tuple[Area, ...] = tuple(sorted(target.declared))
+
+    def poison(self) -> None:
+        """Give all areas their first bytes; the target must copy them, as its own stay apart."""
+        for area in self._declared:
+            want, view = self._model.areas[area], self._view(area, None)
+            self._same_size(area, None, view)
+            try:
+                self._target.load(area, want)
+            except BaseException as error:
+                raise raised_by(self._target, error, None) from error
+            if np.may_share_memory(want, self._view(area, None)):
+                text = f"the {area} is the very memory that load was given; load must copy it"
+                raise Wrong("fact", None, text, "its own", "the model's", name=f"{area}.memory")
+
+    def adopt_free(self, op: Op, kind: str) -> None:
+        """Take what the target declares free, inside this op's extents, from the target."""
+        for free in self._target.free:
+            if free.op_kind != kind:
+                continue
+            area: Area = "host" if free.what == "host_padding" else "pool"
+            places = PADDINGS[free.what](self._model.plan, op)
+            if places.size and area in self._declared:
+                self._model.areas[area][places] = self._view(area, op)[places]
+                self._counts.free_bytes += places.size
+
+    def compare(self, op: Op | None) -> None:
+        """Compare every byte; the op was the last one."""
+        for area in self._declared:
+            want, got = self._model.areas[area], self._view(area, op)
+            self._same_size(area, op, got)
+            self._counts.compared_bytes += want.size
+            if not same_bytes(want, got):
+                text = f"{area} differs in {np.count_nonzero(want != got)} bytes"
+                raise Wrong("mismatch", op, text, want.copy(), np.array(got), area)
+
+    def _same_size(self, area: Area, op: Op | None, view: Bytes) -> None:
+        want = self._model.areas[area].size
+        if view.size != want:
+            text = f"the {area} has {view.size} bytes, not {want}"
+            raise Wrong("fact", op, text, want, view.size, name=f"{area}.bytes")
+
+    def _view(self, area: Area, op: Op | None) -> Bytes:
+        try:
+            return view_of(self._target, area)
+        except BaseException as error:
+            raise raised_by(self._target, error, op) from error
