@@ -23,7 +23,7 @@ from kvexact.fuzz.run import Run
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.steps import Mix, Steps
 from kvexact.impl.engine.engine import CpuEngine
-from kvexact.impl.target import Facts, Rows, Target
+from kvexact.impl.target import Facts, Result, Rows, Target
 from kvexact.refmodel.formats import takes_values
 from kvexact.refmodel.ops import Op
 from kvexact.refmodel.spec import PAGE_FORMATS, Geometry
@@ -88,7 +88,7 @@ class _Clocked(CpuEngine):
             self.setup_s += process_time() - self._since
             self._since = None
 
-    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+    def apply(self, op: Op, rows: Rows | None) -> Result:
         """See `Target`."""
         self._stop()
         return super().apply(op, rows)

@@ -12,6 +12,7 @@ from kvexact.impl.engine.cache import Cache
 from kvexact.impl.engine.copies import Copies
 from kvexact.impl.engine.cpu import CpuDevice
 from kvexact.impl.engine.device import HOST, POOL, Device
+from kvexact.impl.engine.manager import HANDLERS, Manager
 from kvexact.impl.engine.planner import Planner
 from kvexact.impl.engine.plans import Plan
 from kvexact.impl.engine.refusals import Refusals
@@ -20,7 +21,7 @@ from kvexact.impl.engine.tables import BlockTable, HostTable
 from kvexact.impl.engine.transfers import Transfers
 from kvexact.impl.engine.values import Codecs
 from kvexact.impl.engine.views import Views
-from kvexact.impl.target import Allocate, Area, Bytes, Facts, Rows, Target
+from kvexact.impl.target import Allocate, Area, Bytes, Facts, Result, Rows, Target
 from kvexact.refmodel.ops import Op
 from kvexact.refmodel.spec import Geometry
 
@@ -42,6 +43,7 @@ class Engine(Target):
     codecs: ClassVar[type[Codecs]] = Codecs
     copies: ClassVar[type[Copies]] = Copies
     transfers: ClassVar[type[Transfers]] = Transfers
+    manager: ClassVar[type[Manager]] = Manager
     #: Compile-time macros of the kernels.
     macros: ClassVar[tuple[str, ...]] = ()
 
@@ -49,6 +51,7 @@ class Engine(Target):
         self._device: Device | None = None
         self._shared: dict[Area, Allocate] = {}
         self._cache: Cache | None = None
+        self._manager: Manager | None = None
 
     def make_device(self) -> Device:
         """The device that this engine runs on.
@@ -98,11 +101,20 @@ class Engine(Target):
             self.copies(device, views, pool),
             self.transfers(plan, registered, device, pool, host),
         )
+        self._manager = None
         return facts(plan, registered)
 
-    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+    def apply(self, op: Op, rows: Rows | None) -> Result:
         """See `Target`."""
+        if type(op) in HANDLERS:
+            return self._requests().apply(op, rows)
         return self._live().apply(op, rows)
+
+    def _requests(self) -> Manager:
+        """The manager, made for the first op on a request."""
+        if self._manager is None:
+            self._manager = self.manager(self._live())
+        return self._manager
 
     def _live(self) -> Cache:
         if self._cache is None:
