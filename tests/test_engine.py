@@ -18,8 +18,8 @@ from kvexact.impl.engine.engine import CpuEngine, cpu_engine
 from kvexact.impl.engine.tables import BlockTable
 from kvexact.impl.target import Bytes, DeviceLost, OutOfBounds, Rows
 from kvexact.refmodel.ops import (
+    BLOCK_OPS,
     KIND_OF,
-    OPS,
     Allocate,
     CopyBlocks,
     Evict,
@@ -504,7 +504,7 @@ def before(kind: str) -> tuple[Op, ...]:
 
 
 def test_launches_of_each_op_kind() -> None:
-    assert {KIND_OF[type(op)] for op, _ in LAUNCHES.values()} == set(OPS)
+    assert {KIND_OF[type(op)] for op, _ in LAUNCHES.values()} == set(BLOCK_OPS)
     shape = geometry(INT8)
     for kind, (op, launches) in LAUNCHES.items():
         engine = opened(shape)

@@ -16,7 +16,7 @@ from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.features import FEATURES
 from kvexact.fuzz.sizes import block_bytes
 from kvexact.impl.engine.engine import CpuEngine
-from kvexact.refmodel.ops import OP_REASONS, OPS
+from kvexact.refmodel.ops import BLOCK_OPS, OP_REASONS
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import GEOMETRY_REASONS, PAGE_FORMATS, Refused
 
@@ -67,10 +67,10 @@ def test_every_refusal_of_every_op_is_met():
         *(("copy_blocks", "duplicate"), ("copy_blocks", "host"), ("evict", "owner")),
         *((kind, "duplicate") for kind in reads),
         *((kind, "host") for kind in ("allocate", "free", "zero", *writes, *reads)),
-        *((kind, "format") for kind in OPS if not kind.endswith("_values")),
+        *((kind, "format") for kind in BLOCK_OPS if not kind.endswith("_values")),
         *(("reset", reason) for reason in OP_REASONS),
     }
-    possible = {(kind, reason) for kind in OPS for reason in OP_REASONS} - never
+    possible = {(kind, reason) for kind in BLOCK_OPS for reason in OP_REASONS} - never
     assert possible - set(counts.reasons) == set()
     assert never & set(counts.reasons) == set()
 
