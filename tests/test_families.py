@@ -42,7 +42,7 @@ def test_byte_families_are_not_vacuous(name):
     counts = counts_of(name, 60)
 
     family = FAMILIES[name]
-    kinds = family.kinds(OPS)
+    kinds = family.kinds(BLOCK_OPS)
     percent = family.illegal_percent
     assert vacuous(counts, plans_only=False, illegal_percent=percent, op_kinds=kinds) == []
     assert counts.geometries["accepted"] >= 30
