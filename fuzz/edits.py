@@ -1,8 +1,8 @@
 """Single edits of a trace: the steps of the reducer, and what *minimal* means.
 
 A trace is minimal when none of these edits keeps its failure: one op fewer, one list element fewer,
-one lower number, one choice in its simplest form, one dimension of the geometry at an earlier
-value, one unused group fewer.
+one lower number, one choice in its simplest form, a simpler schedule, one dimension of the geometry
+at an earlier value, one unused group fewer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,21 +10,26 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, NamedTuple
 
 from kvexact.fuzz.dimensions import build, draft_of, simpler
+from kvexact.fuzz.trace import IN_ORDER
 from kvexact.refmodel.ops import Allocate, Block, Handle, Op, map_blocks
 from kvexact.refmodel.spec import Geometry
+from kvexact.refmodel.timed_ops import Poll
 
 Path = tuple[str | int, ...]
 
 _ALL_BELOW = 64
 #: What ops are told beside places and numbers.
 _CHOICES = frozenset({"zero", "value_type", "style"})
+#: Numbers that name ops.
+_REFERENCES = frozenset({"id", "job"})
 
 
 class Program(NamedTuple):
-    """What a trace runs."""
+    """What a trace runs, and under which schedule."""
 
     geometry: Geometry
     ops: tuple[Op, ...]
+    schedule: int = IN_ORDER
 
 
 def edits(program: Program) -> Iterator[Program]:
@@ -39,6 +44,7 @@ def edits(program: Program) -> Iterator[Program]:
         for lower in below(value):
             yield with_number(program, op_index, path, lower)
     yield from simpler_choices(program)
+    yield from simpler_schedules(program)
     yield from simpler_geometries(program)
 
 
@@ -108,6 +114,14 @@ def simpler_choices(program: Program) -> Iterator[Program]:
                 yield program._replace(ops=tuple(ops))
 
 
+def simpler_schedules(program: Program) -> Iterator[Program]:
+    """The same ops under simpler schedules: in order, as late as allowed, small numbers."""
+    for number in (IN_ORDER, 0, *range(2, _ALL_BELOW)):
+        if number == program.schedule:
+            return
+        yield program._replace(schedule=number)
+
+
 def simpler_geometries(program: Program) -> Iterator[Program]:
     """The same ops on simpler geometries."""
     geometry = program.geometry
@@ -126,7 +140,11 @@ def renumbered(program: Program) -> Program:
     def rename(block: Block) -> Block:
         return Handle(ids.get(block.op, -1), block.nth) if isinstance(block, Handle) else block
 
-    ops = [replace(map_blocks(op, rename), id=ids[op.id]) for op in program.ops]
+    ops = []
+    for op in program.ops:
+        if type(op) is Poll:
+            op = replace(op, job=ids.get(op.job, -1))
+        ops.append(replace(map_blocks(op, rename), id=ids[op.id]))
     return program._replace(ops=tuple(ops))
 
 
@@ -157,7 +175,7 @@ def _elements(node: Any, path: Path) -> Iterator[tuple[Path, Any]]:
 
 def _numbers(node: Any, path: Path) -> Iterator[tuple[Path, int]]:
     for key, child in _children(node):
-        if key == "id" or (type(node) is Handle and key == 0):
+        if key in _REFERENCES or (type(node) is Handle and key == 0):
             continue
         if type(child) is int:
             yield (*path, key), child

@@ -14,9 +14,14 @@ from kvexact.refmodel.spec import Geometry, GeometryError
 
 #: Version of the format; a file of another one is refused, and kept.
 VERSION = 1
+#: The schedule under which nothing is ever pending, and the highest number of one.
+IN_ORDER, SCHEDULE_MAX = 1, 2**62
 _SIGNATURE_PARTS = 4
 _ID_MAX = 2**62
-_KEYS = {"kvexact", "target", "family", "signature", "note", "geometry", "ops", "recorded"}
+_KEYS = {
+    *("kvexact", "target", "family", "signature", "note", "geometry", "schedule", "ops"),
+    "recorded",
+}
 
 
 class TraceError(ValueError):
@@ -32,6 +37,7 @@ class Trace:
         recorded: what happened to each op; fewer than ops where the run ended early.
         signature: of the failure that it shows; empty: it shows none.
         note: what it guards, for a trace of a regression suite.
+        schedule: under which an asynchronous target runs it; docs/time.md has the numbers.
     """
 
     geometry: Geometry
@@ -41,11 +47,14 @@ class Trace:
     recorded: tuple[str, ...] = ()
     signature: tuple[str, ...] = ()
     note: str = ""
+    schedule: int = IN_ORDER
 
     @property
     def name(self) -> str:
-        """Twelve hex digits that name geometry and ops."""
-        content = [asdict(self.geometry), [op_to_json(op) for op in self.ops]]
+        """Twelve hex digits that name geometry, ops and schedule."""
+        content: list[object] = [asdict(self.geometry), [op_to_json(op) for op in self.ops]]
+        if self.schedule != IN_ORDER:
+            content.append(self.schedule)
         return sha256(msgspec.json.encode(content)).hexdigest()[:12]
 
 
@@ -65,6 +74,8 @@ def dump(trace: Trace) -> bytes:
         "geometry": asdict(trace.geometry),
         "recorded": trace.recorded,
     }
+    if trace.schedule != IN_ORDER:
+        head["schedule"] = trace.schedule
     lines = [f"{_json(key)}: {_json(value)}" for key, value in head.items()]
     ops = ",\n  ".join(_json(op_to_json(op)) for op in trace.ops)
     lines.append(f'"ops": [\n  {ops}\n]' if ops else '"ops": []')
@@ -139,9 +150,12 @@ def parse(data: bytes) -> Trace:
         text[key] = _convert(raw.get(key, ()), tuple[str, ...], key)
     if len(text["signature"]) not in (0, _SIGNATURE_PARTS):
         raise TraceError(f"signature has not {_SIGNATURE_PARTS} parts; leave it out, or mend it")
+    schedule = _convert(raw.get("schedule", IN_ORDER), int, "schedule")
+    if not 0 <= schedule <= SCHEDULE_MAX:
+        raise TraceError(f"schedule {schedule} is out of range; use 0 to {SCHEDULE_MAX}")
     if "geometry" not in raw:
         raise TraceError("no geometry in it; name a file that kvexact wrote")
-    return Trace(_geometry(raw["geometry"]), parsed, **text)
+    return Trace(_geometry(raw["geometry"]), parsed, **text, schedule=schedule)
 
 
 def _geometry(raw: object) -> Geometry:

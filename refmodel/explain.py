@@ -1,16 +1,17 @@
 """From a wrong byte to its owner, its last writer, and where the bytes found there came from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from kvexact.refmodel.address import Addresses
-from kvexact.refmodel.cache import Cache, Effect, Words
+from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.content import Bytes, poison
 from kvexact.refmodel.locate import Owner, content_owner, locate
 from kvexact.refmodel.ops import Op, WriteTokens, WriteValues, block_id
+from kvexact.refmodel.order import Ordered
 from kvexact.refmodel.plan import Plan
 
 Write = WriteTokens | WriteValues
@@ -41,8 +42,9 @@ class Explanation:
 
     Attributes:
         kind: "lost" (still what was there before), "shifted" (right source, wrong place), "stale"
-            (an older write of the same place), "foreign" (another source), "zeroed", "frame" (a
-            byte that the op must not touch), "wrong" (anything else).
+            (an older write of the same place), "newer" (a write after the op that stores this byte
+            last), "foreign" (another source), "zeroed", "frame" (a byte that no op at fault
+            touches), "wrong" (anything else).
         first: the first wrong byte.
         wrong_bytes: how many are wrong.
         place: "content", "padding", "base", "tail", "unowned", or "host".
@@ -67,39 +69,26 @@ class Explanation:
     run_bytes: int
 
 
-class _Recorder(Cache):
-    """A model that remembers which op wrote each byte last."""
-
-    def __init__(self, planned: Plan) -> None:
-        super().__init__(planned)
-        self.writers = {area: np.full(data.size, -1, np.int64) for area, data in self.areas.items()}
-        self._op_id = -1
-
-    def record(self, op: Op) -> Effect:
-        """Apply an op and note its id where it writes."""
-        self._op_id = op.id
-        return self.apply(op)
-
-    def _store(self, area: str, group: int, places: Addresses, data: Words) -> Effect:
-        word = self._words[group]
-        for byte in range(word):
-            self.writers[area][places * word + byte] = self._op_id
-        return super()._store(area, group, places, data)
-
-
-def explain(planned: Plan, ops: Sequence[Op], area: str, want: Bytes, got: Bytes) -> Explanation:
+def explain(
+    planned: Plan,
+    ops: Sequence[Op],
+    area: str,
+    want: Bytes,
+    got: Bytes,
+    *,
+    in_time: bool = False,
+) -> Explanation:
     """Explain a difference that showed after the last of ``ops``.
 
     Args:
         ops: all ops so far that acted, blocks bound to ids, the one at fault last; none: the
             difference showed at birth.
         want, got: all bytes of the area, as they should be and as they are; different.
+        in_time: any op since the last fence may be at fault.
     """
-    model = _Recorder(planned)
-    for op in ops[:-1]:
-        model.record(op)
-    before = model.areas[area].copy()
-    changed_bytes = model.record(ops[-1]).changed_bytes if ops else 0
+    model = _after(planned, ops[:-1])
+    unsettled = model.unsettled[area].copy()
+    changed_bytes = model.apply(ops[-1]).changed_bytes if ops else 0
 
     wrong = np.flatnonzero(want != got)
     first = int(wrong[0])
@@ -110,9 +99,12 @@ def explain(planned: Plan, ops: Sequence[Op], area: str, want: Bytes, got: Bytes
     want_from = _origin(model, writes, want[window])
     got_from = _origin(model, writes, got[window])
     kind = "frame"
-    if ops and writer == ops[-1].id:
+    if ops and (writer == ops[-1].id or (in_time and unsettled[first])):
         differ = first + np.flatnonzero(want[window] != got[window])
-        kind = _kind(before[differ], got[differ], want_from, got_from)
+        number = [op.id for op in ops].index(writer)
+        before = _after(planned, ops[:number]).areas[area]
+        later = {op.id for op in ops[number + 1 :]}
+        kind = _kind(before[differ], got[differ], want_from, got_from, later)
     return Explanation(
         kind,
         first,
@@ -126,6 +118,14 @@ def explain(planned: Plan, ops: Sequence[Op], area: str, want: Bytes, got: Bytes
         got_from,
         window.stop - window.start,
     )
+
+
+def _after(planned: Plan, ops: Sequence[Op]) -> Ordered:
+    """A model that did these ops."""
+    model = Ordered(planned)
+    for op in ops:
+        model.apply(op)
+    return model
 
 
 def _is_defined(model: Cache, owner: Owner) -> bool:
@@ -145,13 +145,26 @@ def _wrong_run(want: Bytes, got: Bytes, writers: Addresses, first: int) -> slice
     return slice(first, first + min(size, CLAIM_BYTES))
 
 
-def _kind(before: Bytes, got: Bytes, want_from: Origin | None, got_from: Origin | None) -> str:
+def _kind(
+    before: Bytes,
+    got: Bytes,
+    want_from: Origin | None,
+    got_from: Origin | None,
+    later: Collection[int],
+) -> str:
+    """The kind of a difference in bytes that were ``before`` their last writer stored them.
+
+    Args:
+        later: ids of the ops after that writer.
+    """
     if np.array_equal(before, got):
         return "lost"
     if not got.any():
         return "zeroed"
     if got_from is None:
         return "wrong"
+    if got_from.op in later:
+        return "newer"
     if want_from is None:
         return "foreign"
     if (want_from.op, want_from.area) == (got_from.op, got_from.area):

@@ -19,6 +19,7 @@ from kvexact.refmodel.ops import (
 )
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
+from kvexact.refmodel.timed_ops import Fence
 
 INT8 = LayerSet(3, 2, 32, 32, "int8_per_token_head", page_bytes=640)
 GEOMETRY = Geometry(
@@ -427,3 +428,38 @@ def test_side_buffers_have_owners():
         (0, 1, 0, 1, 0, 0, "padding", 0),
     )
     assert locate(model, "pool", behind) == ("unowned", None)
+
+
+def test_bytes_of_a_later_write_are_newer():
+    """An offload that read its source after the next write to it had run."""
+    ops = (ALLOCATE, WRITE, OFFLOAD, WriteTokens(4, 0, WRITE.slots, tag=6), Fence(5))
+    want = states(ALLOCATE, WRITE, OFFLOAD)[-1]["host"]
+    got = states(ALLOCATE, AGAIN, OFFLOAD)[-1]["host"]
+
+    found = explain(plan(GEOMETRY), ops, "host", want, got, in_time=True)
+
+    assert (found.kind, found.last_writer) == ("newer", 3)
+    assert found.got is not None
+    assert found.got.op == 4
+
+
+def test_an_op_before_the_last_one_may_be_at_fault_where_work_is_pending():
+    """The second write is lost, which shows after another op; but never behind a fence."""
+    aside = Zero(6, 0, (1,))
+    lost = states(ALLOCATE, WRITE, aside)[-1]["pool"]
+    want = states(ALLOCATE, WRITE, AGAIN, aside)[-1]["pool"]
+
+    def kind(*ops: Op, in_time: bool = True) -> str:
+        return explain(plan(GEOMETRY), ops, "pool", want, lost, in_time=in_time).kind
+
+    assert kind(ALLOCATE, WRITE, AGAIN, aside) == "lost"
+    assert kind(ALLOCATE, WRITE, AGAIN, Fence(5), aside) == "frame"
+    assert kind(ALLOCATE, WRITE, AGAIN, aside, in_time=False) == "frame"
+
+
+def test_a_byte_at_birth_has_no_writer_to_be_at_fault():
+    """It was settled before any op came."""
+    birth = states()[0]["pool"]
+    got = birth.copy()
+    got[0] ^= 1
+    assert explain(plan(GEOMETRY), (ALLOCATE,), "pool", birth, got, in_time=True).kind == "frame"

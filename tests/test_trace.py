@@ -199,3 +199,20 @@ def test_values_of_a_type_that_is_none_are_refused_in_a_line() -> None:
 
     with pytest.raises(TraceError, match=r"value_type is 'fp8'; use one of fp32, fp16, bf16"):
         parse(json.dumps(raw).encode())
+
+
+def test_a_schedule_is_part_of_a_trace_where_it_is_not_the_usual_one():
+    """Old files read as before, and keep their names."""
+    trace = parse(dump(TRACE))
+    assert trace.schedule == 1
+    assert b"schedule" not in dump(TRACE)
+    late = replace(TRACE, schedule=0)
+    assert parse(dump(late)) == late
+    assert len({TRACE.name, late.name, replace(TRACE, schedule=7).name}) == 3
+
+
+@pytest.mark.parametrize(("schedule", "said"), [(-1, "0 to"), (2**63, "0 to"), ("0", "schedule")])
+def test_a_schedule_is_a_number(schedule, said):
+    raw = json.loads(dump(TRACE)) | {"schedule": schedule}
+    with pytest.raises(TraceError, match=said):
+        parse(json.dumps(raw).encode())

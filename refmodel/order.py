@@ -1,0 +1,89 @@
+"""Which bytes are settled while work is pending; docs/time.md has the rule.
+
+The model itself is sequential: it does each op at once. What it adds for a target whose work may be
+pending is who wrote each byte last, and whether that byte may be looked at yet.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from kvexact.refmodel.address import Addresses
+from kvexact.refmodel.cache import Cache, Effect, Words
+from kvexact.refmodel.layout import Mask
+from kvexact.refmodel.ops import Offload, Op, Reset, Restore
+from kvexact.refmodel.plan import Plan
+from kvexact.refmodel.timed_ops import Fence, Poll, Step
+
+_TIMED = frozenset({Fence, Step, Poll})
+_TRANSFERS = frozenset({Offload, Restore})
+#: A word of bytes that are all True.
+_ALL = 0x0101010101010101
+
+
+class Ordered(Cache):
+    """A model that knows the order of what it stores.
+
+    Attributes:
+        writers: per area, for each byte the id of the op that stored it last; -1: none did.
+        unsettled: per area, which bytes may still be another value in a target.
+        jobs: ids of the transfers so far; True: done, as a fence or a poll said.
+        pending: whether anything was begun since the last fence.
+    """
+
+    def __init__(self, planned: Plan) -> None:
+        super().__init__(planned)
+        self.writers: dict[str, npt.NDArray[np.int64]] = {}
+        self.unsettled: dict[str, Mask] = {}
+        self._whole: dict[str, tuple[npt.NDArray[np.int64], Mask]] = {}
+        for area, data in self.areas.items():
+            size = self._memory[area, 1].size
+            writers, unsettled = np.full(size, -1, np.int64), np.zeros(size, np.bool_)
+            self._whole[area] = writers, unsettled
+            self.writers[area], self.unsettled[area] = writers[: data.size], unsettled[: data.size]
+        self.jobs: dict[int, bool] = {}
+        self.pending = False
+        self._op_id = -1
+
+    def refusal(self, op: Op) -> str | None:
+        """See `Cache`; an op in time is never refused."""
+        return None if type(op) in _TIMED else super().refusal(op)
+
+    def apply(self, op: Op) -> Effect:
+        """See `Cache`; of ops in time those act that find something begun and not known done."""
+        self._op_id = op.id
+        match op:
+            case Fence():
+                acted = self.pending
+                self.fence()
+                return Effect(acted)
+            case Step():
+                return Effect(self.pending)
+            case Poll(job=job):
+                return Effect(not self.jobs[job])
+        if type(op) in _TRANSFERS:
+            self.jobs[op.id], self.pending = False, True
+        effect = super().apply(op)
+        if type(op) is Reset:
+            self.fence()
+        return effect
+
+    def fence(self) -> None:
+        """All work is done: every byte is settled."""
+        for mask in self.unsettled.values():
+            mask[:] = False
+        self.jobs = dict.fromkeys(self.jobs, True)
+        self.pending = False
+
+    def settle(self, job: int) -> None:
+        """A transfer is done: the bytes that it stored last are settled."""
+        self.jobs[job] = True
+        for area, mask in self.unsettled.items():
+            mask[self.writers[area] == job] = False
+
+    def _store(self, area: str, group: int, places: Addresses, data: Words) -> Effect:
+        word = self._words[group]
+        writers, unsettled = self._whole[area]
+        writers.reshape(-1, word)[places] = self._op_id
+        unsettled.view(f"u{word}")[places] = np.array(_ALL).astype(f"u{word}")
+        self.pending |= places.size > 0
+        return super()._store(area, group, places, data)
