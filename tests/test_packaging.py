@@ -52,7 +52,9 @@ def within(module: str, *packages: str) -> bool:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Names in a wheel built from what git tracks."""
+    """Names in a wheel built from what git tracks, or in the one that KVEXACT_WHEEL names."""
+    if "KVEXACT_WHEEL" in os.environ:
+        return names_in(Path(os.environ["KVEXACT_WHEEL"]))
     folder = tmp_path_factory.mktemp("wheel")
     for name in tracked():
         (folder / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +66,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
     )
     (path,) = folder.glob("*.whl")
-    with zipfile.ZipFile(path) as archive:
+    return names_in(path)
+
+
+def names_in(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
         return archive.namelist()
 
 
