@@ -32,16 +32,19 @@ from kvexact.refmodel.spec import Geometry, Refused
 _FIRST_BLOCKS = 3
 
 
-def failing(make_target: Callable[[], Target], geometry: Geometry, ops_most: int) -> list[Program]:
+def failing(
+    make_target: Callable[[], Target], geometry: Geometry, ops_most: int
+) -> Iterator[Program]:
     """Traces of at most so many ops that fail, the shortest first; none that only go on after one.
 
-    What was refused or did nothing changes nothing, so no longer trace starts with it.
+    What was refused or did nothing changes nothing, so no longer trace starts with it. There are
+    very many: ask for no more than are needed.
     """
     target = make_target()
-    found = []
     starts: list[tuple[Op, ...]] = [()]
     if execute(target, geometry, ())[1] is not None:
-        return [Program(geometry, ())]
+        yield Program(geometry, ())
+        return
     for _ in range(ops_most):
         longer = []
         for start in starts:
@@ -49,11 +52,10 @@ def failing(make_target: Callable[[], Target], geometry: Geometry, ops_most: int
                 ops = (*start, op)
                 run, wrong = execute(target, geometry, ops)
                 if wrong is not None:
-                    found.append(Program(geometry, ops))
+                    yield Program(geometry, ops)
                 elif run.recorded and run.recorded[-1] == "acted":
                     longer.append(ops)
         starts = longer
-    return found
 
 
 def alphabet(geometry: Geometry, op_id: int) -> Iterator[Op]:

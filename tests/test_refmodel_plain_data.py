@@ -10,6 +10,7 @@ import pytest
 
 import kvexact.refmodel
 from kvexact.refmodel import ops, spec
+from kvexact.refmodel.answer import Answer
 from kvexact.refmodel.ops import (
     BLOCK_OPS,
     KIND_OF,
@@ -198,7 +199,7 @@ def test_defaults() -> None:
 
 
 def test_plain_data_is_frozen_and_hashable() -> None:
-    """Geometries and ops can be compared, hashed and not changed."""
+    """Geometries, ops and answers can be compared, hashed and not changed."""
     assert hash(GEOMETRY) == hash(replace(GEOMETRY))
     with pytest.raises(FrozenInstanceError):
         GEOMETRY.blocks = 4  # type: ignore[misc]
@@ -206,6 +207,7 @@ def test_plain_data_is_frozen_and_hashable() -> None:
     assert {op, Zero(1, 0, (2,))} == {op}
     with pytest.raises(FrozenInstanceError):
         op.group = 4  # type: ignore[misc]
+    assert hash(Answer((2, 9))) == hash(Answer(free=(2, 9), accepted=True))
 
 
 def test_geometry_error_is_a_value_error() -> None:
