@@ -42,11 +42,15 @@ _PLAIN = Demand(splits=True)
 _LATENT = Demand(one_head=True, fixed=(512, 0), whole_page=True)
 _STATE = Demand(key=2, one_head=True, splits=True)
 _NVFP4 = Demand(16, 16, equal=True, whole_page=True)
-_TILED = Demand(8, 8, equal=True, whole_page=True, heads_first=True)
+_ARRAYS = Demand(equal=True, whole_page=True, heads_first=True)
+_AMX = replace(_ARRAYS, key=32, value=32, slots=32)
+_PLANES = replace(_ARRAYS, key=8, value=8)
+_FP8_PLANES = replace(_ARRAYS, key=16, value=16)
 
 DEMANDS: dict[str, Demand] = {
     **dict.fromkeys(("fp32", "fp16", "bf16"), _PLAIN),
-    **{name: _PLAIN for name in PAGE_FORMATS if name.startswith("fp8_e")},
+    **dict.fromkeys(("fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz"), _PLAIN),
+    **dict.fromkeys(("fp8_e4m3_truncated", "fp8_e5m2_truncated"), _PLAIN),
     "int8_per_token_head": Demand(4, 4, splits=True),
     "fp8_per_token_head": Demand(4, 4, splits=True),
     "fp8_fnuz_per_token_head": Demand(4, 4, splits=True),
@@ -55,7 +59,10 @@ DEMANDS: dict[str, Demand] = {
     "turboquant_4bit_nc": Demand(2, 2),
     "turboquant_k3v4_nc": Demand(8, 2),
     "turboquant_3bit_nc": Demand(8, 8),
-    "turboquant_k8v4_planes": Demand(2, 4, whole_page=True, heads_first=True),
+    "turboquant_k8v4_planes": Demand(2, 4, whole_page=True),
+    "turboquant_4bit_nc_planes": Demand(4, 4, whole_page=True),
+    "turboquant_k3v4_nc_planes": Demand(16, 4, whole_page=True),
+    "turboquant_3bit_nc_planes": Demand(16, 16, whole_page=True),
     "ultraquant_4bit": Demand(32, 32, equal=True, power=True),
     "nvfp4": _NVFP4,
     "nvfp4_swizzled": replace(_NVFP4, key=64, value=64, slots=4),
@@ -68,16 +75,19 @@ DEMANDS: dict[str, Demand] = {
     "indexer_fp8": replace(_LATENT, fixed=(128, 0)),
     "indexer_fp8_ue8m0": replace(_LATENT, fixed=(128, 0)),
     **dict.fromkeys(("state_bf16_fp32", "state_bf16", "state_fp32"), _STATE),
-    "bf16_cpu_vec": replace(_TILED, key=1, value=1),
-    "bf16_cpu_amx": replace(_TILED, key=32, value=32, slots=32),
-    "bf16_rocm": _TILED,
-    "bf16_aiter": replace(_TILED, slots=8),
+    **dict.fromkeys(("fp32_cpu_vec", "bf16_cpu_vec"), _ARRAYS),
+    **dict.fromkeys(("fp8_e4m3_cpu_vec", "fp8_e5m2_cpu_vec"), _ARRAYS),
+    **dict.fromkeys(("bf16_cpu_amx", "fp8_e4m3_cpu_amx", "fp8_e5m2_cpu_amx"), _AMX),
+    "bf16_rocm": _PLANES,
+    **dict.fromkeys(("fp8_e4m3_rocm", "fp8_e4m3fnuz_rocm"), _FP8_PLANES),
+    "bf16_aiter": replace(_PLANES, slots=8),
+    **dict.fromkeys(("fp8_e4m3_aiter", "fp8_e4m3fnuz_aiter"), replace(_FP8_PLANES, slots=16)),
 }
 
 STATES = tuple(name for name in PAGE_FORMATS if name.startswith("state_"))
 LATENTS = tuple(name for name, demand in DEMANDS.items() if demand.fixed)
 #: Formats of raw writes only.
-RAW_ONLY = tuple(name for name in PAGE_FORMATS if name.endswith("_nc"))
+RAW_ONLY = tuple(name for name in PAGE_FORMATS if "_nc" in name)
 
 
 def fitted(layers: LayerSetDraft) -> LayerSetDraft:

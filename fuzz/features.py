@@ -16,7 +16,7 @@ def _any_set(has: Callable[[Group, LayerSet], bool]) -> Callable[[Plan], bool]:
     return _any_group(lambda group: any(has(group, layers) for layers in group.layer_sets))
 
 
-_SCATTERED = ("nvfp4_swizzled", "bf16_cpu_vec", "bf16_cpu_amx", "bf16_rocm", "bf16_aiter")
+_SCATTERED = ("nvfp4_swizzled", "_cpu_vec", "_cpu_amx", "_rocm", "_aiter")
 
 
 def _is_state(group: Group) -> bool:
@@ -48,7 +48,7 @@ _HAS: dict[str, Callable[[Plan], bool]] = {
     ),
     "shared slot": _any_group(lambda group: group.tokens_per_state > 1),
     "regions": _any_set(lambda _, s: DEMANDS[s.page_format].whole_page),
-    "scattered field": _any_set(lambda _, s: s.page_format in _SCATTERED),
+    "scattered field": _any_set(lambda _, s: s.page_format.endswith(_SCATTERED)),
     "pad byte": lambda plan: any(
         place.field.name == "pad"
         for of_group in plan.placements

@@ -4,6 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from kvexact.fuzz.choose import Prng, pick
+from kvexact.fuzz.demands import orders_of
+from kvexact.fuzz.dimensions import draft_of
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.vectors import Case
 from kvexact.fuzz.vectors_script import scripted
@@ -19,6 +21,9 @@ Geometries = dict[str, tuple[str, Geometry]]
 _SHAPES = {
     "int4_per_token_head": (2, 8, 8, 3),
     "turboquant_k8v4_planes": (2, 8, 4, 3),
+    "turboquant_4bit_nc_planes": (2, 8, 8, 3),
+    "turboquant_k3v4_nc_planes": (2, 16, 8, 3),
+    "turboquant_3bit_nc_planes": (2, 16, 16, 3),
     "turboquant_k3v4_nc": (2, 16, 8, 3),
     "turboquant_3bit_nc": (2, 16, 16, 3),
     "ultraquant_4bit": (2, 32, 32, 2),
@@ -35,14 +40,21 @@ _SHAPES = {
     "state_bf16_fp32": (1, 6, 5, 4),
     "state_bf16": (1, 3, 5, 4),
     "state_fp32": (1, 3, 5, 4),
+    "fp32_cpu_vec": (2, 4, 4, 3),
     "bf16_cpu_vec": (2, 4, 4, 3),
+    "fp8_e4m3_cpu_vec": (2, 4, 4, 3),
+    "fp8_e5m2_cpu_vec": (2, 4, 4, 3),
     "bf16_cpu_amx": (1, 32, 32, 32),
+    "fp8_e4m3_cpu_amx": (1, 32, 32, 32),
+    "fp8_e5m2_cpu_amx": (1, 32, 32, 32),
     "bf16_rocm": (2, 8, 8, 3),
+    "fp8_e4m3_rocm": (2, 16, 16, 3),
+    "fp8_e4m3fnuz_rocm": (2, 16, 16, 3),
     "bf16_aiter": (2, 8, 8, 8),
+    "fp8_e4m3_aiter": (2, 16, 16, 16),
+    "fp8_e4m3fnuz_aiter": (2, 16, 16, 16),
 }
 _COMMON_SHAPE = (2, 8, 4, 3)
-#: Orders that hold two heads of any format.
-_HEADS_INSIDE = ("LBHNC", "BLHNC")
 _LARGE = 512
 
 _PLAIN = LayerSet(2, 2, 8, 4, "bf16")
@@ -66,10 +78,11 @@ def _formats(seed: int) -> Geometries:
         layers = LayerSet(1 if key >= _LARGE else 2, heads, key, value, page_format)
         if page_format.startswith(("fp8_e", "nvfp4")):
             layers = replace(layers, k_scale=0.5, v_scale=1.25)
-        orders = ORDERS if heads == 1 or page_format not in _SHAPES else _HEADS_INSIDE
+        pool = _pool(_group(layers, slots=slots))
+        orders = orders_of(draft_of(pool).groups)
         order = pick(Prng(derive(seed, "order", page_format)), orders)
         name = f"format-{page_format.replace('_', '-')}"
-        found[name] = f"{page_format} in {order}", _pool(_group(layers, slots=slots), order=order)
+        found[name] = f"{page_format} in {order}", replace(pool, order=order)
     return found
 
 

@@ -6,7 +6,10 @@ from kvexact.refmodel.spec import Geometry, Group, LayerSet, Refused
 _EQUAL_SIZES = frozenset(
     {
         *("nvfp4", "nvfp4_swizzled", "nvfp4_per_head", "ultraquant_4bit"),
-        *("bf16_cpu_vec", "bf16_cpu_amx", "bf16_rocm", "bf16_aiter"),
+        *("fp32_cpu_vec", "bf16_cpu_vec", "fp8_e4m3_cpu_vec", "fp8_e5m2_cpu_vec"),
+        *("bf16_cpu_amx", "fp8_e4m3_cpu_amx", "fp8_e5m2_cpu_amx"),
+        *("bf16_rocm", "fp8_e4m3_rocm", "fp8_e4m3fnuz_rocm"),
+        *("bf16_aiter", "fp8_e4m3_aiter", "fp8_e4m3fnuz_aiter"),
     }
 )
 _SIZE_MULTIPLES = {
@@ -15,8 +18,14 @@ _SIZE_MULTIPLES = {
     "nvfp4_per_head": 16,
     "ultraquant_4bit": 32,
     "bf16_cpu_amx": 32,
+    "fp8_e4m3_cpu_amx": 32,
+    "fp8_e5m2_cpu_amx": 32,
     "bf16_rocm": 8,
+    "fp8_e4m3_rocm": 16,
+    "fp8_e4m3fnuz_rocm": 16,
     "bf16_aiter": 8,
+    "fp8_e4m3_aiter": 16,
+    "fp8_e4m3fnuz_aiter": 16,
 }
 #: The one shape of these: (heads, key size, value size).
 _SHAPES = {
@@ -28,7 +37,15 @@ _SHAPES = {
     "indexer_fp8": (1, 128, 0),
     "indexer_fp8_ue8m0": (1, 128, 0),
 }
-_SLOT_MULTIPLES = {"nvfp4_swizzled": 4, "bf16_cpu_amx": 32, "bf16_aiter": 8}
+_SLOT_MULTIPLES = {
+    "nvfp4_swizzled": 4,
+    "bf16_cpu_amx": 32,
+    "fp8_e4m3_cpu_amx": 32,
+    "fp8_e5m2_cpu_amx": 32,
+    "bf16_aiter": 8,
+    "fp8_e4m3_aiter": 16,
+    "fp8_e4m3fnuz_aiter": 16,
+}
 _LARGEST_ROTATION = 512
 
 

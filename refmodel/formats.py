@@ -103,6 +103,10 @@ def _turboquant(*parts: Part) -> Format:
     return Format(((*parts, *_value_numbers(1), Part("pad", "odd", 1)),))
 
 
+def _turboquant_planes(key: Part, value: Part, *norm: Part) -> Format:
+    return Format(((key, value), (*norm, *_value_numbers(2))), per_head=frozenset({1}))
+
+
 def _value_numbers(unit: int) -> tuple[Part, Part]:
     return _fixed("v_scale", 2, unit), _fixed("v_zero", 2, unit)
 
@@ -125,8 +129,19 @@ def _state(conv: int, ssm: int) -> Format:
     return _halves((Part("conv", "k", conv, unit=conv),), (Part("ssm", "v", ssm, unit=ssm),))
 
 
+def _arrays(size: int) -> Format:
+    """Keys, then values of each head, in elements of so many bytes."""
+    return Format(((_key(size, unit=size), _value(size, unit=size)),), per_head=frozenset({0}))
+
+
+def _planes(size: int) -> Format:
+    """All keys, then all values."""
+    parts = ((_key(size, unit=size),), (_value(size, unit=size),))
+    return Format(parts, per_head=frozenset({0, 1}))
+
+
 _KEY_NORM = _fixed("k_norm", 2)
-_BF16 = (_key(2, unit=2), _value(2, unit=2))
+_NORM_ARRAY = _fixed("k_norm", 2, 2)
 _NVFP4 = _regions(*((part,) for part in _scaled_halves(16)))
 _INDEXER = _regions((_fixed("latent", 128),), (_fixed("scale", 4, 4),))
 
@@ -147,9 +162,10 @@ FORMATS: dict[str, Format] = {
     "turboquant_4bit_nc": _turboquant(_key(1, 2), _KEY_NORM, _value(1, 2)),
     "turboquant_k3v4_nc": _turboquant(_key(3, 8), _KEY_NORM, _value(1, 2)),
     "turboquant_3bit_nc": _turboquant(_key(3, 8), _KEY_NORM, _value(3, 8)),
-    "turboquant_k8v4_planes": Format(
-        ((_key(1), _value(1, 2)), _value_numbers(2)), per_head=frozenset({1})
-    ),
+    "turboquant_k8v4_planes": _turboquant_planes(_key(1), _value(1, 2)),
+    "turboquant_4bit_nc_planes": _turboquant_planes(_key(1, 2), _value(1, 2), _NORM_ARRAY),
+    "turboquant_k3v4_nc_planes": _turboquant_planes(_key(3, 8), _value(1, 2), _NORM_ARRAY),
+    "turboquant_3bit_nc_planes": _turboquant_planes(_key(3, 8), _value(3, 8), _NORM_ARRAY),
     "ultraquant_4bit": _regions(_scaled_halves(32)),
     "nvfp4": _NVFP4,
     "nvfp4_swizzled": _NVFP4,
@@ -164,13 +180,27 @@ FORMATS: dict[str, Format] = {
     "state_bf16_fp32": _state(2, 4),
     "state_bf16": _state(2, 2),
     "state_fp32": _state(4, 4),
-    "bf16_cpu_vec": Format((_BF16,), per_head=frozenset({0})),
-    "bf16_cpu_amx": Format((_BF16,), per_head=frozenset({0})),
-    "bf16_rocm": Format((_BF16[:1], _BF16[1:]), per_head=frozenset({0, 1})),
-    "bf16_aiter": Format((_BF16[:1], _BF16[1:]), per_head=frozenset({0, 1})),
+    "fp32_cpu_vec": _arrays(4),
+    "bf16_cpu_vec": _arrays(2),
+    "fp8_e4m3_cpu_vec": _arrays(1),
+    "fp8_e5m2_cpu_vec": _arrays(1),
+    "bf16_cpu_amx": _arrays(2),
+    "fp8_e4m3_cpu_amx": _arrays(1),
+    "fp8_e5m2_cpu_amx": _arrays(1),
+    "bf16_rocm": _planes(2),
+    "fp8_e4m3_rocm": _planes(1),
+    "fp8_e4m3fnuz_rocm": _planes(1),
+    "bf16_aiter": _planes(2),
+    "fp8_e4m3_aiter": _planes(1),
+    "fp8_e4m3fnuz_aiter": _planes(1),
 }
 
-_RAW_ONLY = frozenset({"turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc"})
+_RAW_ONLY = frozenset(
+    {
+        *("turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc"),
+        *("turboquant_4bit_nc_planes", "turboquant_k3v4_nc_planes", "turboquant_3bit_nc_planes"),
+    }
+)
 
 
 def takes_values(page_format: str) -> bool:

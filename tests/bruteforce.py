@@ -224,8 +224,8 @@ class Walker:
     def _region(self, parts: list[Part], at: dict[str, int]) -> Iterator[Note]:
         fmt = self.shape.page_format
         names = [part.name for part in parts]
-        in_planes = fmt == "turboquant_k8v4_planes" and "v_scale" in names
-        if ROWS[fmt].kind == "per head" or in_planes or fmt in ("bf16_rocm", "bf16_aiter"):
+        in_planes = fmt.endswith("_planes") and "v_scale" in names
+        if ROWS[fmt].kind == "per head" or in_planes or fmt.endswith(("_rocm", "_aiter")):
             for head in self.ranges["H"] if "H" in self.inside else [at["H"]]:
                 for part in parts:
                     yield from self._array(part, {**at, "H": head})
@@ -253,39 +253,44 @@ class Walker:
 
     def _array(self, part: Part, at: dict[str, int]) -> Iterator[Note]:
         """One field of all slots of a head: slot by slot, or as a scattered field's tiles say."""
-        slots, elements = self.slots, int(part.width) // 2
+        slots, elements, x = self.slots, int(part.width) // part.unit, 16 // part.unit
+        form = re.sub("^(fp32|bf16|fp8_[^_]+)_", "", self.shape.page_format)
         tiles = {  # loops, outermost first: letter of slot or element, how many steps, how long
-            ("bf16_cpu_vec", "k"): [("d", elements, 1), ("t", slots, 1)],
-            ("bf16_cpu_amx", "k"): [
+            ("cpu_vec", "k"): [("d", elements, 1), ("t", slots, 1)],
+            ("cpu_amx", "k"): [
                 *(("t", slots // 16, 16), ("d", elements // 2, 2)),
                 *(("t", 16, 1), ("d", 2, 1)),
             ],
-            ("bf16_cpu_amx", "v"): [
+            ("cpu_amx", "v"): [
                 *(("d", elements // 16, 16), ("t", slots // 2, 2)),
                 *(("d", 16, 1), ("t", 2, 1)),
             ],
-            ("bf16_rocm", "k"): [("d", elements // 8, 8), ("t", slots, 1), ("d", 8, 1)],
-            ("bf16_rocm", "v"): [("d", elements, 1), ("t", slots, 1)],
-            ("bf16_aiter", "k"): [("d", elements // 8, 8), ("t", slots, 1), ("d", 8, 1)],
-            ("bf16_aiter", "v"): [("t", slots // 8, 8), ("d", elements, 1), ("t", 8, 1)],
+            ("rocm", "k"): [("d", elements // x, x), ("t", slots, 1), ("d", x, 1)],
+            ("rocm", "v"): [("d", elements, 1), ("t", slots, 1)],
+            ("aiter", "k"): [("d", elements // x, x), ("t", slots, 1), ("d", x, 1)],
+            ("aiter", "v"): [("t", slots // x, x), ("d", elements, 1), ("t", x, 1)],
         }
-        loops = tiles.get((self.shape.page_format, part.name))
+        loops = tiles.get((form, part.name))
         if loops:
-            yield from self._tiled(loops, part.name, at, {"d": 0, "t": 0})
+            yield from self._tiled(loops, part, at, {"d": 0, "t": 0})
             return
         for slot in range(slots):
             yield self._note({**at, "slot": slot}, part.name, int(part.width))
 
     def _tiled(
-        self, loops: list[tuple[str, int, int]], name: str, at: dict[str, int], sums: dict[str, int]
+        self,
+        loops: list[tuple[str, int, int]],
+        part: Part,
+        at: dict[str, int],
+        sums: dict[str, int],
     ) -> Iterator[Note]:
         if not loops:
-            yield self._note({**at, "slot": sums["t"]}, name, 2, 2 * sums["d"])
+            yield self._note({**at, "slot": sums["t"]}, part.name, part.unit, part.unit * sums["d"])
             return
         (letter, steps, length), *inner = loops
         for step in range(steps):
             further = {**sums, letter: sums[letter] + step * length}
-            yield from self._tiled(inner, name, at, further)
+            yield from self._tiled(inner, part, at, further)
 
     def _note(self, at: dict[str, Any], field: str, width: int, byte: int = 0) -> Note:
         token = at["P"] * self.slots + at["slot"] if field != PADDING else 0
@@ -359,7 +364,8 @@ def cell_fits(shape: LayerSet) -> bool:
         *(shape.head_size_v, shape.kv_heads),
     )
     nvfp4 = fmt in ("nvfp4", "nvfp4_swizzled", "nvfp4_per_head")
-    one_size = nvfp4 or fmt == "ultraquant_4bit" or fmt.startswith("bf16_")
+    planes = fmt.endswith(("_rocm", "_aiter"))
+    one_size = nvfp4 or planes or fmt == "ultraquant_4bit" or "_cpu_" in fmt
     powers = [2**n for n in range(40)]
     latent = {"fp8_ds_mla": 576, "nvfp4_ds_mla": 576} | {
         name: 512 if name.startswith("deepseek") else 128
@@ -373,8 +379,8 @@ def cell_fits(shape: LayerSet) -> bool:
         and (key % 64 == 0 or fmt != "nvfp4_swizzled")
         and ((key % 32 == 0 and key in powers) or fmt != "ultraquant_4bit")
         and (not fmt.startswith("int4") or all(d == 0 or d % 1024 for d in (key, value)))
-        and (key % 32 == 0 or fmt != "bf16_cpu_amx")
-        and (key % 8 == 0 or fmt not in ("bf16_rocm", "bf16_aiter"))
+        and (key % 32 == 0 or not fmt.endswith("_cpu_amx"))
+        and (key * (1 if "fp8" in fmt else 2) % 16 == 0 or not planes)
         and (fmt not in latent or (heads, key, value) == (1, latent[fmt], 0))
         and (heads == 1 or not is_state(shape))
     )
@@ -384,11 +390,12 @@ def layout_fits(geometry: Geometry, group: Group, shape: LayerSet) -> bool:
     """Whether order, split, slots and group can hold the format."""
     fmt, order = shape.page_format, geometry.order
     halves = fmt in ("fp32", "fp16", "bf16") or "_per_token_head" in fmt or is_state(shape)
-    halves = halves or re.match("fp8_e[45]m[23]", fmt) is not None
+    halves = halves or re.fullmatch("fp8_e[45]m[23](fnuz|_truncated)?", fmt) is not None
     spread = order in ("LHBNC", "BHLNC")
-    arrays = ROWS[fmt].kind == "per head" or fmt in ("bf16_rocm", "bf16_aiter")
+    arrays = ROWS[fmt].kind == "per head" or fmt.endswith(("_rocm", "_aiter"))
     slots = slots_of(replace(group, block_size=group.kernel_block_size), shape)
-    tile = {"nvfp4_swizzled": 4, "bf16_cpu_amx": 32, "bf16_aiter": 8}.get(fmt, 1)
+    tiles = {"nvfp4_swizzled": 4, "bf16_aiter": 8, "_cpu_amx": 32, "fp8_[^_]*_aiter": 16}
+    tile = max([1, *(slots for name, slots in tiles.items() if re.search(f"{name}$", fmt))])
     return (
         len({is_state(other) for other in group.layer_sets}) == 1
         and (halves or not geometry.kv_split)

@@ -13,7 +13,22 @@ from bruteforce import ROWS, block_bytes, content_of, page_of
 from kvexact.refmodel.plan import Plan, plan
 from kvexact.refmodel.spec import ORDERS, PAGE_FORMATS, Geometry, Group, Host, LayerSet, Refused
 
-GRID = tuple(product(PAGE_FORMATS, ORDERS, (False, True), (1, 2, 3)))
+#: The slots of a kernel block are a multiple of these.
+TILES = {
+    "nvfp4_swizzled": 4,
+    "bf16_cpu_amx": 32,
+    "fp8_e4m3_cpu_amx": 32,
+    "fp8_e5m2_cpu_amx": 32,
+    "bf16_aiter": 8,
+    "fp8_e4m3_aiter": 16,
+    "fp8_e4m3fnuz_aiter": 16,
+}
+
+#: Formats in tiles are seldom drawn as they can be, so they are drawn once more.
+GRID = (
+    *product(PAGE_FORMATS, ORDERS, (False, True), (1, 2, 3)),
+    *product(TILES, ORDERS, (False,), (1, 2, 3)),
+)
 CASES = len(GRID)
 
 #: Sizes that fit: (keys, values); None: as the key.
@@ -28,10 +43,21 @@ SIZES: dict[str, tuple[tuple[int, ...], tuple[int, ...] | None]] = {
     "nvfp4": ((16, 32), None),
     "nvfp4_swizzled": ((64,), None),
     "nvfp4_per_head": ((16, 32), None),
-    "bf16_cpu_vec": ((1, 2, 3, 8), None),
-    "bf16_cpu_amx": ((32,), None),
+    "turboquant_4bit_nc_planes": ((4, 8, 2), (0, 4, 4, 2)),
+    "turboquant_k3v4_nc_planes": ((16, 16, 8), (0, 4, 4, 2)),
+    "turboquant_3bit_nc_planes": ((16, 16, 8), (0, 16, 16, 8)),
     "bf16_rocm": ((8, 16), None),
     "bf16_aiter": ((8, 16), None),
+    **{
+        f"fp8_{kind}_{form}": ((16, 32), None)
+        for kind in ("e4m3", "e4m3fnuz")
+        for form in ("rocm", "aiter")
+    },
+    **dict.fromkeys(
+        ("fp32_cpu_vec", "bf16_cpu_vec", "fp8_e4m3_cpu_vec", "fp8_e5m2_cpu_vec"),
+        ((1, 2, 3, 8), None),
+    ),
+    **dict.fromkeys(("bf16_cpu_amx", "fp8_e4m3_cpu_amx", "fp8_e5m2_cpu_amx"), ((32,), None)),
 } | {
     name: ((size,), (0,))
     for name, size in {
@@ -46,7 +72,6 @@ SIZES: dict[str, tuple[tuple[int, ...], tuple[int, ...] | None]] = {
 }
 SCALED = ((4, 8, 12, 4, 8, 3), (0, 4, 8, 4, 8, 5))
 PLAIN = ((1, 2, 3, 4), (0, 1, 2, 3))
-TILES = {"nvfp4_swizzled": 4, "bf16_cpu_amx": 32, "bf16_aiter": 8}
 ONE_HEAD = ("_mla", "deepseek", "indexer", "state_")
 
 
@@ -60,7 +85,7 @@ def draw_shape(rng: random.Random, fmt: str, heads: int, *, side: bool) -> Layer
     if any(part in fmt for part in ONE_HEAD) and rng.random() < 0.95:
         heads = 1
     layers = rng.choice((1, 1, 2, 3)) if fmt not in SIZES else rng.choice((1, 1, 2))
-    if fmt == "bf16_cpu_amx":
+    if fmt.endswith("_cpu_amx"):
         layers = 1
     return LayerSet(layers, heads, key, value, fmt, side=side)
 
@@ -71,7 +96,7 @@ def draw_group(rng: random.Random, fmts: list[str], heads: int) -> Group:
     if tile == 1:
         kernel_slots = rng.choice((1, 2, 2, 3, 4))
     else:
-        kernel_slots = tile * rng.choice((1, 1, 2) if tile < 32 else (1,))
+        kernel_slots = tile * rng.choice((1, 1, 2) if tile < 16 else (1,))
     shared = rng.choice((1, 1, 1, 2, 3))
     parts = rng.choice((2, 3)) if rng.random() < 0.3 and tile < 32 else 1
     kernel = kernel_slots * shared
@@ -106,8 +131,7 @@ def plainest(group: Group, order: str) -> Group:
     shape, kernel = group.layer_sets[0], group.kernel_block_size
     fmt = shape.page_format
     keys, values = SIZES.get(fmt, SCALED)
-    arrays = ROWS[fmt].kind == "per head" or fmt in ("bf16_rocm", "bf16_aiter")
-    arrays = arrays or fmt.endswith("planes")
+    arrays = ROWS[fmt].kind == "per head" or fmt.endswith(("_rocm", "_aiter", "_planes"))
     spread = ROWS[fmt].kind != "row" and order in ("LHBNC", "BHLNC")
     one_head = spread or (arrays and order.endswith("NHC")) or any(p in fmt for p in ONE_HEAD)
     shape = replace(
@@ -134,7 +158,7 @@ def pad(rng: random.Random, group: Group, page: int) -> Group:
 
 def draw(number: int) -> Geometry:
     """A small geometry around one point of the grid, legal more often than not."""
-    rng = random.Random(f"draws {number}")
+    rng = random.Random(f"number {number}")
     fmt, order, kv_split, heads = GRID[number]
     if ROWS[fmt].kind != "row" and order in ("LHBNC", "BHLNC") and rng.random() < 0.9:
         heads = 1
@@ -150,7 +174,7 @@ def draw(number: int) -> Geometry:
     how = rng.random()
     if number % 2:  # one layer set with the simplest sizes
         groups, how = [plainest(groups[0], order)], 1.0
-        kv_split = kv_split and fmt not in SIZES
+        kv_split = kv_split and (fmt not in SIZES or fmt == "int4_per_token_head")
     if how < 0.35:  # groups of one shape, of other depths
         first_group = groups[0]
         for i, group in enumerate(groups):

@@ -1,5 +1,6 @@
 """Every page format in the engine's layout: sizes and places as worked by hand, bytes of a page."""
 
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -24,6 +25,7 @@ ROWS = {
     "indexer_fp8_ue8m0": 128,
 }
 HEAD_SIZE = {"nvfp4_swizzled": 128, "bf16_rocm": 24, "turboquant_k8v4": 27, "bf16_cpu_vec": 6}
+HEAD_SIZE |= {"fp32_cpu_vec": 5, "fp8_e5m2_cpu_vec": 7, "fp8_e4m3_rocm": 48}
 
 
 def layer_set(page_format: str, heads: int = 2, layers: int = 2, side: bool = False) -> LayerSet:
@@ -105,6 +107,18 @@ PAGES = [
     ("ultraquant_4bit", 2, 64, 64, 64, 68, 8704),
     ("ultraquant_4bit", 2, 64, 128, 128, 136, 17408),
     ("ultraquant_4bit", 2, 64, 256, 256, 272, 34816),
+    ("turboquant_4bit_nc_planes", 2, 16, 64, 64, 70, 2240),
+    ("turboquant_k3v4_nc_planes", 2, 16, 80, 80, 76, 2432),
+    ("turboquant_3bit_nc_planes", 2, 16, 128, 128, 102, 3264),
+    ("fp32_cpu_vec", 3, 32, 96, 96, 768, 73728),
+    ("fp8_e4m3_cpu_vec", 3, 32, 96, 96, 192, 18432),
+    ("fp8_e5m2_cpu_vec", 3, 32, 96, 96, 192, 18432),
+    ("fp8_e4m3_cpu_amx", 3, 32, 96, 96, 192, 18432),
+    ("fp8_e5m2_cpu_amx", 3, 32, 96, 96, 192, 18432),
+    ("fp8_e4m3_rocm", 3, 32, 96, 96, 192, 18432),
+    ("fp8_e4m3fnuz_rocm", 3, 32, 96, 96, 192, 18432),
+    ("fp8_e4m3_aiter", 3, 32, 96, 96, 192, 18432),
+    ("fp8_e4m3fnuz_aiter", 3, 32, 96, 96, 192, 18432),
     ("bf16_cpu_vec", 3, 32, 96, 96, 384, 36864),
     ("bf16_cpu_amx", 3, 32, 96, 96, 384, 36864),
     ("bf16_rocm", 3, 32, 96, 96, 384, 36864),
@@ -281,36 +295,43 @@ def swizzled(slots: int, size: int) -> dict[tuple[int, int], int]:
     return found
 
 
-def elements(slots: int, size: int, place) -> dict[tuple[int, int], int]:
-    """The place of byte ``2 d + i`` of each slot, of elements of two bytes."""
-    return {
-        (t, 2 * d + i): 2 * place(t, d) + i
-        for t, d, i in product(range(slots), range(size // 2), range(2))
+def elements(size: int, place) -> Callable[[int, int], dict[tuple[int, int], int]]:
+    """The place of byte ``size d + i`` of each slot, of elements of ``size`` bytes.
+
+    Args:
+        size: bytes of an element.
+        place: of slot t and element d of D, in elements, of N slots: place(t, d, N, D).
+    """
+    return lambda slots, width: {
+        (t, size * d + i): size * place(t, d, slots, width // size) + i
+        for t, d, i in product(range(slots), range(width // size), range(size))
     }
 
 
-SCATTERED = {
-    ("nvfp4_swizzled", "v_scale"): swizzled,
-    ("bf16_cpu_vec", "k"): lambda n, size: elements(n, size, lambda t, d: d * n + t),
-    ("bf16_cpu_amx", "k"): lambda n, size: elements(
-        n,
-        size,
-        lambda t, d: (t // 16 * 16 * (size // 4) + d // 2 * 16 + t % 16) * 2 + d % 2,
-    ),
-    ("bf16_cpu_amx", "v"): lambda n, size: elements(
-        n, size, lambda t, d: d // 16 * n * 16 + t // 2 * 32 + d % 16 * 2 + t % 2
-    ),
-    ("bf16_rocm", "k"): lambda n, size: elements(
-        n, size, lambda t, d: d // 8 * n * 8 + t * 8 + d % 8
-    ),
-    ("bf16_aiter", "k"): lambda n, size: elements(
-        n, size, lambda t, d: d // 8 * n * 8 + t * 8 + d % 8
-    ),
-    ("bf16_rocm", "v"): lambda n, size: elements(n, size, lambda t, d: d * n + t),
-    ("bf16_aiter", "v"): lambda n, size: elements(
-        n, size, lambda t, d: t // 8 * (size // 2) * 8 + d * 8 + t % 8
-    ),
-}
+def columns(t: int, d: int, n: int, _: int) -> int:
+    return d * n + t
+
+
+def amx_keys(t: int, d: int, _: int, size: int) -> int:
+    return (t // 16 * 16 * (size // 2) + d // 2 * 16 + t % 16) * 2 + d % 2
+
+
+def amx_values(t: int, d: int, n: int, _: int) -> int:
+    return d // 16 * n * 16 + t // 2 * 32 + d % 16 * 2 + t % 2
+
+
+SCATTERED = {("nvfp4_swizzled", "v_scale"): swizzled}
+for kind, size, x in (("bf16", 2, 8), ("fp8_e4m3", 1, 16), ("fp8_e4m3fnuz", 1, 16)):
+    pieces = elements(size, lambda t, d, n, _, x=x: d // x * n * x + t * x + d % x)
+    tiles = elements(size, lambda t, d, _, size, x=x: t // x * size * x + d * x + t % x)
+    SCATTERED[f"{kind}_rocm", "k"] = SCATTERED[f"{kind}_aiter", "k"] = pieces
+    SCATTERED[f"{kind}_rocm", "v"] = elements(size, columns)
+    SCATTERED[f"{kind}_aiter", "v"] = tiles
+for kind, size in (("bf16", 2), ("fp8_e4m3", 1), ("fp8_e5m2", 1)):
+    SCATTERED[f"{kind}_cpu_vec", "k"] = elements(size, columns)
+    SCATTERED[f"{kind}_cpu_amx", "k"] = elements(size, amx_keys)
+    SCATTERED[f"{kind}_cpu_amx", "v"] = elements(size, amx_values)
+SCATTERED["fp32_cpu_vec", "k"] = elements(4, columns)
 
 
 def strips_of(plan: Plan, group: int = 0, consumer: str = "write") -> list[Strip]:
@@ -346,10 +367,25 @@ def test_worked_swizzle() -> None:
     assert {key: divmod(found[key], 8) for key in worked} == worked
 
 
+def test_every_scattered_field_has_its_places() -> None:
+    scattered = {
+        (name, view.field.name)
+        for name in PAGE_FORMATS
+        for view in plan_of(layer_set(name, 1, 1), 64).groups[0].sets[0].views
+        if view.scatter.piece < view.field.bytes
+    }
+    assert scattered == set(SCATTERED)
+
+
+#: Slots of a kernel block are a multiple of these.
+TILES = {"nvfp4_swizzled": 4, "bf16_aiter": 8, "fp8_e4m3_aiter": 16, "fp8_e4m3fnuz_aiter": 16}
+TILES |= {"bf16_cpu_amx": 32, "fp8_e4m3_cpu_amx": 32, "fp8_e5m2_cpu_amx": 32}
+
+
 def fitting_slots(page_format: str) -> list[int]:
     if page_format.startswith("state_"):
         return [1]
-    multiple = {"nvfp4_swizzled": 4, "bf16_cpu_amx": 32, "bf16_aiter": 8}.get(page_format)
+    multiple = TILES.get(page_format)
     return [multiple, 2 * multiple] if multiple else [1, 2, 3, 16]
 
 
@@ -486,6 +522,18 @@ def reason(one: LayerSet, slots: int = 32, order: str = "LBHNC", **more: object)
         ("bf16_cpu_amx", [(16, 16), (48, 48), (32, 64)]),
         ("bf16_rocm", [(4, 4), (12, 12), (8, 16)]),
         ("bf16_aiter", [(4, 4), (8, 16)]),
+        ("turboquant_4bit_nc_planes", [(3, 2), (2, 3)]),
+        ("turboquant_k3v4_nc_planes", [(4, 2), (8, 1)]),
+        ("turboquant_3bit_nc_planes", [(4, 8), (8, 4)]),
+        ("fp32_cpu_vec", [(2, 4), (2, 0)]),
+        ("fp8_e4m3_cpu_vec", [(2, 4)]),
+        ("fp8_e5m2_cpu_vec", [(2, 0)]),
+        ("fp8_e4m3_cpu_amx", [(16, 16), (48, 48), (32, 64)]),
+        ("fp8_e5m2_cpu_amx", [(16, 16), (48, 48), (32, 64)]),
+        ("fp8_e4m3_rocm", [(8, 8), (24, 24), (16, 32)]),
+        ("fp8_e4m3fnuz_rocm", [(8, 8), (16, 32)]),
+        ("fp8_e4m3_aiter", [(8, 8), (16, 32)]),
+        ("fp8_e4m3fnuz_aiter", [(8, 8), (16, 32)]),
         ("fp8_ds_mla", [(512, 0), (576, 1)]),
         ("nvfp4_ds_mla", [(512, 0), (576, 576)]),
         ("deepseek_v4", [(576, 0), (512, 64)]),
@@ -514,10 +562,15 @@ def test_sizes_that_are_not_refused() -> None:
     assert reason(LayerSet(1, 1, 1, 1, "bf16_cpu_vec")) is None
 
 
+#: Formats of which each head's keys, or each field of a head, are an array over the slots.
+ARRAYS = ("nvfp4_per_head", *[name for name, _ in SCATTERED if name != "nvfp4_swizzled"])
+IN_REGIONS = (*ARRAYS, "nvfp4", "nvfp4_swizzled", *[n for n in PAGE_FORMATS if "_planes" in n])
 SPLIT = [
     name
     for name in PAGE_FORMATS
-    if name.startswith(("fp", "bf16", "int", "state")) and not name.startswith(("fp8_ds", "bf16_"))
+    if name.startswith(("fp", "bf16", "int", "state"))
+    and name not in ARRAYS
+    and not name.startswith("fp8_ds")
 ]
 
 
@@ -525,10 +578,6 @@ SPLIT = [
 def test_formats_that_can_be_split(name: str) -> None:
     expected = None if name in SPLIT else "layout"
     assert reason(layer_set(name), kv_split=True) == expected
-
-
-ARRAYS = ("nvfp4_per_head", *[n for n in PAGE_FORMATS if "bf16_" in n[:5]])
-IN_REGIONS = (*ARRAYS, "nvfp4", "nvfp4_swizzled", "turboquant_k8v4_planes")
 
 
 @pytest.mark.parametrize("name", PAGE_FORMATS)
@@ -543,14 +592,12 @@ def test_orders_that_hold_a_format(name: str, order: str) -> None:
     single = layer_set(name, heads=1)
     assert reason(single, order=order) is None
     # With one slot it does not matter whether slots or heads are outside.
-    if name in ARRAYS and name not in ("bf16_cpu_amx", "bf16_aiter") and order == "LBNHC":
+    if name in ARRAYS and name not in TILES and order == "LBNHC":
         assert reason(one, 1, order) is None
         assert reason(one, 4, order, kernel=1) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "multiple"), [("nvfp4_swizzled", 4), ("bf16_cpu_amx", 32), ("bf16_aiter", 8)]
-)
+@pytest.mark.parametrize(("name", "multiple"), TILES.items())
 def test_slots_in_tiles(name: str, multiple: int) -> None:
     one = layer_set(name, layers=1)
     assert reason(one, 2 * multiple) is None

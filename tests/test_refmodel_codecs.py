@@ -1,6 +1,7 @@
 """What formats store: vectors of real writers, error bounds, and what comes back."""
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,8 @@ def halves(layers: LayerSet, x: Floats) -> list[Floats]:
 
 
 def test_every_format_has_its_codec_but_those_for_raw_writes() -> None:
-    assert set(PAGE_FORMATS) - set(CODECS) == {
-        "turboquant_4bit_nc",
-        "turboquant_k3v4_nc",
-        "turboquant_3bit_nc",
-    }
+    raw = {f"turboquant_{preset}_nc" for preset in ("4bit", "k3v4", "3bit")}
+    assert set(PAGE_FORMATS) - set(CODECS) == raw | {f"{name}_planes" for name in raw}
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=[vector["name"] for vector in VECTORS])
@@ -98,6 +96,9 @@ def test_powers_of_two_of_scales() -> None:
     assert UE8M0.encode(power_of_two(floats([0, 1e-4, "inf"]))).tolist() == [105, 105, 254]
 
 
+CPU_FP8 = tuple(product(("e4m3", "e5m2"), ("vec", "amx")))
+ROCM_FP8 = tuple(product(("e4m3", "e4m3fnuz"), ("rocm", "aiter")))
+
 #: What a plain row loses at most: by an element's magnitude, and by its row's greatest.
 BOUNDS = {
     "fp32": (0, 0),
@@ -128,7 +129,10 @@ BOUNDS = {
     "deepseek_v41_nvfp4": (0, 0.18),
     "indexer_fp8": (2**-4, 2**-18),
     "indexer_fp8_ue8m0": (2**-4, 2**-17),
+    "fp32_cpu_vec": (0, 0),
 }
+BOUNDS |= {f"fp8_{kind}_cpu_{form}": BOUNDS[f"fp8_{kind}_truncated"] for kind, form in CPU_FP8}
+BOUNDS |= {f"fp8_{kind}_{form}": BOUNDS[f"fp8_{kind}"] for kind, form in ROCM_FP8}
 
 
 @pytest.mark.parametrize("value_type", VALUE_TYPES)

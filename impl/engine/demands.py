@@ -24,7 +24,15 @@ SPLIT = frozenset(
 )
 
 #: The slots of a kernel block are a multiple of this.
-SLOTS_IN_TILE = {"nvfp4_swizzled": 4, "bf16_cpu_amx": 32, "bf16_aiter": 8}
+SLOTS_IN_TILE = {
+    "nvfp4_swizzled": 4,
+    "bf16_cpu_amx": 32,
+    "fp8_e4m3_cpu_amx": 32,
+    "fp8_e5m2_cpu_amx": 32,
+    "bf16_aiter": 8,
+    "fp8_e4m3_aiter": 16,
+    "fp8_e4m3fnuz_aiter": 16,
+}
 
 #: Multiples of these are the key's and the value's size.
 _MULTIPLES = {
@@ -34,13 +42,22 @@ _MULTIPLES = {
     "turboquant_k3v4_nc": (8, 2),
     "turboquant_3bit_nc": (8, 8),
     "turboquant_k8v4_planes": (1, 2),
+    "turboquant_4bit_nc_planes": (2, 2),
+    "turboquant_k3v4_nc_planes": (8, 2),
+    "turboquant_3bit_nc_planes": (8, 8),
     "ultraquant_4bit": (32, 32),
     "nvfp4": (16, 16),
     "nvfp4_swizzled": (64, 64),
     "nvfp4_per_head": (16, 16),
     "bf16_cpu_amx": (32, 32),
+    "fp8_e4m3_cpu_amx": (32, 32),
+    "fp8_e5m2_cpu_amx": (32, 32),
     "bf16_rocm": (8, 8),
+    "fp8_e4m3_rocm": (16, 16),
+    "fp8_e4m3fnuz_rocm": (16, 16),
     "bf16_aiter": (8, 8),
+    "fp8_e4m3_aiter": (16, 16),
+    "fp8_e4m3fnuz_aiter": (16, 16),
 }
 
 #: Key and value are of one size.
@@ -50,10 +67,19 @@ _EQUAL = frozenset(
         "nvfp4_swizzled",
         "nvfp4_per_head",
         "ultraquant_4bit",
+        "fp32_cpu_vec",
         "bf16_cpu_vec",
+        "fp8_e4m3_cpu_vec",
+        "fp8_e5m2_cpu_vec",
         "bf16_cpu_amx",
+        "fp8_e4m3_cpu_amx",
+        "fp8_e5m2_cpu_amx",
         "bf16_rocm",
+        "fp8_e4m3_rocm",
+        "fp8_e4m3fnuz_rocm",
         "bf16_aiter",
+        "fp8_e4m3_aiter",
+        "fp8_e4m3fnuz_aiter",
     }
 )
 

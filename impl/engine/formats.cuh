@@ -12,10 +12,12 @@ enum class Format {
   fp32, fp16, bf16, fp8_e4m3, fp8_e5m2, fp8_e4m3fnuz, fp8_e4m3_truncated, fp8_e5m2_truncated,
   int8_per_token_head, fp8_per_token_head, fp8_fnuz_per_token_head, int4_per_token_head,
   turboquant_k8v4, turboquant_4bit_nc, turboquant_k3v4_nc, turboquant_3bit_nc,
-  turboquant_k8v4_planes, ultraquant_4bit, nvfp4, nvfp4_swizzled, nvfp4_per_head, fp8_ds_mla,
+  turboquant_k8v4_planes, turboquant_4bit_nc_planes, turboquant_k3v4_nc_planes,
+  turboquant_3bit_nc_planes, ultraquant_4bit, nvfp4, nvfp4_swizzled, nvfp4_per_head, fp8_ds_mla,
   nvfp4_ds_mla, deepseek_v4, deepseek_v41_mxfp8, deepseek_v41_nvfp4, indexer_fp8,
-  indexer_fp8_ue8m0, state_bf16_fp32, state_bf16, state_fp32, bf16_cpu_vec, bf16_cpu_amx,
-  bf16_rocm, bf16_aiter,
+  indexer_fp8_ue8m0, state_bf16_fp32, state_bf16, state_fp32, fp32_cpu_vec, bf16_cpu_vec,
+  fp8_e4m3_cpu_vec, fp8_e5m2_cpu_vec, bf16_cpu_amx, fp8_e4m3_cpu_amx, fp8_e5m2_cpu_amx,
+  bf16_rocm, fp8_e4m3_rocm, fp8_e4m3fnuz_rocm, bf16_aiter, fp8_e4m3_aiter, fp8_e4m3fnuz_aiter,
 };
 
 // CAST: elements alone. TENSOR: divided by a scale that is elsewhere. TRUNCATED: likewise, as a CPU
@@ -33,6 +35,7 @@ KV_FUNCTION Recipe recipe_of(Format format, bool is_key) {
   const Recipe absent = {ABSENT, FP32}, blocks = {BLOCKS, E4M3};
   switch (format) {
     case Format::fp32:
+    case Format::fp32_cpu_vec:
     case Format::state_fp32: return Recipe{CAST, FP32};
     case Format::fp16: return Recipe{CAST, FP16};
     case Format::bf16:
@@ -42,10 +45,18 @@ KV_FUNCTION Recipe recipe_of(Format format, bool is_key) {
     case Format::bf16_rocm:
     case Format::bf16_aiter: return Recipe{CAST, BF16};
     case Format::state_bf16_fp32: return Recipe{CAST, is_key ? BF16 : FP32};
-    case Format::fp8_e4m3: return Recipe{TENSOR, E4M3};
+    case Format::fp8_e4m3:
+    case Format::fp8_e4m3_rocm:
+    case Format::fp8_e4m3_aiter: return Recipe{TENSOR, E4M3};
     case Format::fp8_e5m2: return Recipe{TENSOR, E5M2};
-    case Format::fp8_e4m3fnuz: return Recipe{TENSOR, E4M3FNUZ};
+    case Format::fp8_e4m3fnuz:
+    case Format::fp8_e4m3fnuz_rocm:
+    case Format::fp8_e4m3fnuz_aiter: return Recipe{TENSOR, E4M3FNUZ};
+    case Format::fp8_e4m3_cpu_vec:
+    case Format::fp8_e4m3_cpu_amx:
     case Format::fp8_e4m3_truncated: return Recipe{TRUNCATED, E4M3};
+    case Format::fp8_e5m2_cpu_vec:
+    case Format::fp8_e5m2_cpu_amx:
     case Format::fp8_e5m2_truncated: return Recipe{TRUNCATED, E5M2};
     case Format::int8_per_token_head: return Recipe{INT8, FP32};
 #ifdef KVEXACT_FAULT_FNUZ_FOR_FN

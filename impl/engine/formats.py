@@ -62,6 +62,9 @@ class Scatter(NamedTuple):
 #: Name, bytes and unit of a field.
 _Part = tuple[str, int, int]
 
+#: Endings of formats that scatter keys or values, whatever their elements are.
+_FORMS = ("_cpu_vec", "_cpu_amx", "_rocm", "_aiter")
+
 #: Kinds of regions: a piece for each head and slot, or an array for each head and field.
 _CELLS, _ARRAYS = False, True
 
@@ -103,10 +106,16 @@ def _parts(one: LayerSet) -> list[tuple[bool, list[_Part]]]:
             return [(_CELLS, [("k", 4 * k, 4), ("v", 4 * v, 4)])]
         case "fp16" | "bf16":
             return [(_CELLS, [("k", 2 * k, 2), ("v", 2 * v, 2)])]
+        case "fp32_cpu_vec":
+            return [(_ARRAYS, [("k", 4 * k, 4), ("v", 4 * v, 4)])]
         case "bf16_cpu_vec" | "bf16_cpu_amx":
             return [(_ARRAYS, [("k", 2 * k, 2), ("v", 2 * v, 2)])]
         case "bf16_rocm" | "bf16_aiter":
             return [(_ARRAYS, [("k", 2 * k, 2)]), (_ARRAYS, [("v", 2 * v, 2)])]
+        case _ if name.startswith("fp8_e") and name.endswith(("_cpu_vec", "_cpu_amx")):
+            return [(_ARRAYS, [("k", k, 1), ("v", v, 1)])]
+        case _ if name.startswith("fp8_e") and name.endswith(("_rocm", "_aiter")):
+            return [(_ARRAYS, [("k", k, 1)]), (_ARRAYS, [("v", v, 1)])]
         case "int8_per_token_head" | "fp8_per_token_head" | "fp8_fnuz_per_token_head":
             return [(_CELLS, _scaled(k, v, 4, 4))]
         case "int4_per_token_head":
@@ -127,8 +136,13 @@ def _parts(one: LayerSet) -> list[tuple[bool, list[_Part]]]:
         case "turboquant_3bit_nc":
             return [(_CELLS, _padded([("k", k * 3 // 8, 1), ("k_norm", 2, 1)], v * 3 // 8))]
         case "turboquant_k8v4_planes":
-            data = [("k", k, 1), ("v", v // 2, 1)]
-            return [(_CELLS, data), (_ARRAYS, [("v_scale", 2, 2), ("v_zero", 2, 2)])]
+            return _in_planes(k, v // 2)
+        case "turboquant_4bit_nc_planes":
+            return _in_planes(k // 2, v // 2, ("k_norm", 2, 2))
+        case "turboquant_k3v4_nc_planes":
+            return _in_planes(k * 3 // 8, v // 2, ("k_norm", 2, 2))
+        case "turboquant_3bit_nc_planes":
+            return _in_planes(k * 3 // 8, v * 3 // 8, ("k_norm", 2, 2))
         case "fp8_ds_mla":
             return [(_CELLS, [("latent", 512, 1), ("scale", 16, 4), ("rope", 128, 2)])]
         case "nvfp4_ds_mla":
@@ -160,6 +174,11 @@ def _padded(key: list[_Part], value: int) -> list[_Part]:
     return [*parts, ("pad", sum([size for _, size, _ in parts]) % 2, 1)]
 
 
+def _in_planes(key: int, value: int, *norm: _Part) -> list[tuple[bool, list[_Part]]]:
+    numbers = [*norm, ("v_scale", 2, 2), ("v_zero", 2, 2)]
+    return [(_CELLS, [("k", key, 1), ("v", value, 1)]), (_ARRAYS, numbers)]
+
+
 def scatter(page_format: str, field: Field, slots: int, stride: int) -> tuple[int, Scatter]:
     """The stride of a slot and the pieces of a field.
 
@@ -167,18 +186,20 @@ def scatter(page_format: str, field: Field, slots: int, stride: int) -> tuple[in
         slots: those of a kernel block.
         stride: the stride of a slot where each is one piece.
     """
-    size = field.bytes
-    match page_format, field.name:
+    size, unit = field.bytes, field.unit
+    form = next((form for form in _FORMS if page_format.endswith(form)), page_format)
+    match form, field.name:
         case "nvfp4_swizzled", "v_scale":
             return 1, Scatter(1, size // 4, stride, 4, 4, 4 * stride)
-        case ("bf16_cpu_vec", "k") | ("bf16_rocm", "v"):
-            return 2, Scatter(2, 1, 2 * slots, 0, slots, 0)
-        case "bf16_cpu_amx", "k":
-            return 4, Scatter(4, 1, 64, 0, 16, 16 * size)
-        case "bf16_cpu_amx", "v":
-            return 2, Scatter(2, 16, 32 * slots, 4, 2, 64)
-        case (("bf16_rocm" | "bf16_aiter"), "k"):
+        case ("_cpu_vec", "k") | ("_rocm", "v"):
+            return unit, Scatter(unit, 1, unit * slots, 0, slots, 0)
+        case "_cpu_amx", "k":
+            pair = 2 * unit
+            return pair, Scatter(pair, 1, 16 * pair, 0, 16, 16 * size)
+        case "_cpu_amx", "v":
+            return unit, Scatter(unit, 16, 16 * unit * slots, 2 * unit, 2, 32 * unit)
+        case (("_rocm" | "_aiter"), "k"):
             return 16, Scatter(16, 1, 16 * slots, 0, slots, 0)
-        case "bf16_aiter", "v":
-            return 2, Scatter(2, 1, 16, 0, 8, 8 * size)
+        case "_aiter", "v":
+            return unit, Scatter(unit, 1, 16, 0, 16 // unit, 16 // unit * size)
     return stride, Scatter(size, 1, 0, 0, slots, 0)

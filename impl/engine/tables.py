@@ -15,7 +15,16 @@ from kvexact.refmodel.spec import Refused
 _NOBODY = -1
 
 #: Formats whose codebooks no source states: they take raw writes only.
-RAW_ONLY = frozenset({"turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc"})
+RAW_ONLY = frozenset(
+    {
+        "turboquant_4bit_nc",
+        "turboquant_k3v4_nc",
+        "turboquant_3bit_nc",
+        "turboquant_4bit_nc_planes",
+        "turboquant_k3v4_nc_planes",
+        "turboquant_3bit_nc_planes",
+    }
+)
 
 
 class Moves(NamedTuple):

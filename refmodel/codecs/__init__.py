@@ -100,10 +100,19 @@ CODECS = {
     "state_bf16_fp32": Codec(Plain(BF16), Plain(FP32)),
     "state_bf16": _BF16,
     "state_fp32": _both(Plain(FP32)),
+    "fp32_cpu_vec": _both(Plain(FP32)),
     "bf16_cpu_vec": _BF16,
+    "fp8_e4m3_cpu_vec": _both(Truncated(E4M3)),
+    "fp8_e5m2_cpu_vec": _both(Truncated(E5M2)),
     "bf16_cpu_amx": _BF16,
+    "fp8_e4m3_cpu_amx": _both(Truncated(E4M3)),
+    "fp8_e5m2_cpu_amx": _both(Truncated(E5M2)),
     "bf16_rocm": _BF16,
+    "fp8_e4m3_rocm": _both(Scaled(E4M3)),
+    "fp8_e4m3fnuz_rocm": _both(Scaled(E4M3FNUZ)),
     "bf16_aiter": _BF16,
+    "fp8_e4m3_aiter": _both(Scaled(E4M3)),
+    "fp8_e4m3fnuz_aiter": _both(Scaled(E4M3FNUZ)),
 }
 
 
