@@ -34,7 +34,9 @@ from kvexact.refmodel.ops import (
 )
 from kvexact.refmodel.ownership import Ownership
 from kvexact.refmodel.plan import Plan, round_up
+from kvexact.refmodel.positions import ByteOp, WritePositions
 from kvexact.refmodel.rows import Rows
+from kvexact.refmodel.serving_ops import Mutate
 
 Words = npt.NDArray[np.unsignedinteger]
 AREAS = ("pool", "host")
@@ -102,7 +104,7 @@ class Cache(Rows):
         """Why this op must be refused, or None."""
         return self.ownership.refusal(op)
 
-    def apply(self, op: Op) -> Effect:
+    def apply(self, op: ByteOp) -> Effect:
         """Do a legal op whose blocks are ids."""
         match op:
             case Allocate(group=group, blocks=blocks):
@@ -120,6 +122,10 @@ class Cache(Rows):
                 return self._write(op)
             case WriteValues():
                 return self._write_values(op)
+            case WritePositions():
+                return self._write_positions(op)
+            case Mutate(tag=tag):
+                return self._mutate(tag)
             case Zero(group=group, blocks=blocks):
                 return self._zero(group, blocks)
             case CopyBlocks():
@@ -159,8 +165,30 @@ class Cache(Rows):
     def _write_values(self, op: WriteValues) -> Effect:
         return self._write_rows(op, self.encoded(op), self._in_words[op.group].data)
 
+    def _write_positions(self, op: WritePositions) -> Effect:
+        effect = self._write_rows(op, self.positions(op))
+        _, blocks, tokens = _slot_arrays(op.slots[op.defined :])
+        self.written[op.group][blocks, tokens] = False
+        return effect
+
+    def _mutate(self, tag: int) -> Effect:
+        """Overwrite all undefined slots; the blocks that nobody owns are any group's."""
+        effect = _NOTHING
+        owners = self.ownership.owners
+        for group, written in enumerate(self.written):
+            nobodys = [o is None and b % len(self.written) == group for b, o in enumerate(owners)]
+            owned = np.array([owner == group for owner in owners])[:, None]
+            blocks, tokens = np.nonzero((owned & ~written) | np.array(nobodys)[:, None])
+            rows = self.undefined(tag, group, blocks * self.slots(group) + tokens)
+            places = self._in_words[group].of_slots(blocks, tokens)
+            effect += self._store("pool", group, places, rows.view(f"u{self._words[group]}"))
+        return effect
+
     def _write_rows(
-        self, op: WriteTokens | WriteValues, rows: Bytes, stored: Mask | None = None
+        self,
+        op: WriteTokens | WriteValues | WritePositions,
+        rows: Bytes,
+        stored: Mask | None = None,
     ) -> Effect:
         """Store rows of an op; of each only the words that are ``stored``, or all of them."""
         kept, blocks, tokens = _slot_arrays(op.slots)

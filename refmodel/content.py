@@ -4,6 +4,8 @@ Equal bytes of two tags or of two positions meet only by chance, so bytes that w
 swapped, lost or left over are recognised.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -101,6 +103,36 @@ def slot_values(
                 element, values[..., part], random[..., part], choice[..., half : half + 1]
             )
     return values.view(np.uint8)
+
+
+def prefixes(tokens: Sequence[int]) -> npt.NDArray[np.uint64]:
+    """For each token a hash of it and of all tokens before it, in their order.
+
+    h(p) = mix(h(p - 1) + (2 t(p) + 1) x golden), modulo 2^64, with `_mix` and h(-1) = golden.
+    """
+    found, last = [], _GOLDEN
+    for token in tokens:
+        last = (last + (2 * token + 1) * _GOLDEN) & _MASK
+        for _ in range(2):
+            last = ((last ^ (last >> 32)) * int(_FACTOR)) & _MASK
+        last ^= last >> 32
+        found.append(last)
+    return np.array(found, np.uint64)
+
+
+def prefix_rows(group: int, hashes: npt.NDArray[np.uint64], row_bytes: int) -> Bytes:
+    """Raw content of positions of requests: a function of the group and of all tokens up to each.
+
+    Args:
+        hashes: of `prefixes`, one a position.
+        row_bytes: bytes that a group stores for one token, over all its layers.
+
+    Returns:
+        Bytes [positions, row bytes].
+    """
+    words = np.arange(-(-row_bytes // _WORD_BYTES), dtype=np.uint64)
+    words += np.uint64(group * _GROUP_STRIDE)
+    return _mix(np.add.outer(hashes, words)).view(np.uint8)[:, :row_bytes]
 
 
 def poison(area: int, size_bytes: int) -> Bytes:

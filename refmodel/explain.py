@@ -10,11 +10,12 @@ from kvexact.refmodel.address import Addresses
 from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.content import Bytes, poison
 from kvexact.refmodel.locate import Owner, content_owner, locate
-from kvexact.refmodel.ops import Op, WriteTokens, WriteValues, block_id
+from kvexact.refmodel.ops import WriteTokens, WriteValues, block_id
 from kvexact.refmodel.order import Ordered
 from kvexact.refmodel.plan import Plan
+from kvexact.refmodel.positions import ByteOp, WritePositions
 
-Write = WriteTokens | WriteValues
+Write = WriteTokens | WriteValues | WritePositions
 
 #: Fewer equal bytes than this prove nothing about where they came from.
 CLAIM_BYTES = 8
@@ -71,7 +72,7 @@ class Explanation:
 
 def explain(
     planned: Plan,
-    ops: Sequence[Op],
+    ops: Sequence[ByteOp],
     area: str,
     want: Bytes,
     got: Bytes,
@@ -82,13 +83,14 @@ def explain(
 
     Args:
         ops: all ops so far that acted, blocks bound to ids, the one at fault last; none: the
-            difference showed at birth.
+            difference showed at birth. An op on requests is several ops in bytes, of one id.
         want, got: all bytes of the area, as they should be and as they are; different.
         in_time: any op since the last fence may be at fault.
     """
-    model = _after(planned, ops[:-1])
+    last = [op for op in ops if op.id == ops[-1].id]
+    model = _after(planned, ops[: len(ops) - len(last)])
     unsettled = model.unsettled[area].copy()
-    changed_bytes = model.apply(ops[-1]).changed_bytes if ops else 0
+    changed_bytes = sum(model.apply(op).changed_bytes for op in last)
 
     wrong = np.flatnonzero(want != got)
     first = int(wrong[0])
@@ -103,7 +105,7 @@ def explain(
         differ = first + np.flatnonzero(want[window] != got[window])
         number = [op.id for op in ops].index(writer)
         before = _after(planned, ops[:number]).areas[area]
-        later = {op.id for op in ops[number + 1 :]}
+        later = {op.id for op in ops[number:]} - {writer}
         kind = _kind(before[differ], got[differ], want_from, got_from, later)
     return Explanation(
         kind,
@@ -120,7 +122,7 @@ def explain(
     )
 
 
-def _after(planned: Plan, ops: Sequence[Op]) -> Ordered:
+def _after(planned: Plan, ops: Sequence[ByteOp]) -> Ordered:
     """A model that did these ops."""
     model = Ordered(planned)
     for op in ops:
@@ -196,7 +198,7 @@ def _in_poison(model: Cache, sought: bytes) -> Iterator[Origin]:
 
 def _in_write(model: Cache, op: Write, sought: bytes) -> Iterator[Origin]:
     """Every place that a write fills with these bytes, side by side, and every one in its pads."""
-    rows = model.payload(op) if isinstance(op, WriteTokens) else model.encoded(op)
+    rows = _rows(model, op)
     kept = [i for i, slot in enumerate(op.slots) if slot is not None]
     for pad in set(range(len(op.slots))).difference(kept):
         for at in _finds(rows[pad].tobytes(), sought):
@@ -206,7 +208,7 @@ def _in_write(model: Cache, op: Write, sought: bytes) -> Iterator[Origin]:
     blocks = np.array([block_id(slot.block) for slot in named], np.intp)
     tokens = np.array([slot.token for slot in named], np.intp)
     layout = model.layout(op.group)
-    stored = slice(None) if isinstance(op, WriteTokens) else layout.data
+    stored = layout.data if isinstance(op, WriteValues) else slice(None)
     places = layout.of_slots(blocks, tokens)[:, stored].reshape(-1)
     order = np.argsort(places)
     places = places[order]
@@ -215,6 +217,12 @@ def _in_write(model: Cache, op: Write, sought: bytes) -> Iterator[Origin]:
         position = int(places[at])
         if places[at + len(sought) - 1] == position + len(sought) - 1:
             yield Origin(op.id, "pool", position, content_owner(model, op.group, position))
+
+
+def _rows(model: Cache, op: Write) -> Bytes:
+    if isinstance(op, WriteValues):
+        return model.encoded(op)
+    return model.payload(op) if isinstance(op, WriteTokens) else model.positions(op)
 
 
 def _finds(data: bytes, sought: bytes) -> Iterator[int]:

@@ -11,7 +11,6 @@ from kvexact.refmodel.ops import (
     Block,
     CopyBlocks,
     Offload,
-    Op,
     Restore,
     WriteTokens,
     WriteValues,
@@ -19,11 +18,12 @@ from kvexact.refmodel.ops import (
     block_id,
 )
 from kvexact.refmodel.plan import Plan
+from kvexact.refmodel.positions import ByteOp, WritePositions
 
 _NONE: Addresses = np.empty(0, np.intp)
 
 
-def page_padding(planned: Plan, op: Op) -> Addresses:
+def page_padding(planned: Plan, op: ByteOp) -> Addresses:
     """Addresses in the pool of the padding of every page that a legal op writes."""
     parts = [
         padding
@@ -33,7 +33,7 @@ def page_padding(planned: Plan, op: Op) -> Addresses:
     return np.concatenate([_NONE, *parts])
 
 
-def block_padding(planned: Plan, op: Op) -> Addresses:
+def block_padding(planned: Plan, op: ByteOp) -> Addresses:
     """Addresses in the pool of what each block that a legal op writes has beside its content.
 
     That is the padding of its pages, its end where blocks are outermost, and what it would hold if
@@ -43,12 +43,16 @@ def block_padding(planned: Plan, op: Op) -> Addresses:
     return np.concatenate([_NONE, *parts])
 
 
-def _written(op: Op) -> list[tuple[int, Block]]:
+def _written(op: ByteOp) -> list[tuple[int, Block]]:
     """Groups and blocks into which a legal op writes."""
     match op:
         case Zero(group=group, blocks=blocks) | Allocate(group=group, blocks=blocks, zero=True):
             return [(group, block) for block in blocks]
-        case WriteTokens(group=group, slots=slots) | WriteValues(group=group, slots=slots):
+        case (
+            WriteTokens(group=group, slots=slots)
+            | WriteValues(group=group, slots=slots)
+            | WritePositions(group=group, slots=slots)
+        ):
             return [(group, slot.block) for slot in slots if slot is not None]
         case CopyBlocks(group=group, pairs=pairs, tokens=tokens) if tokens != 0:
             return [(group, pair.target) for pair in pairs]
@@ -72,7 +76,7 @@ def _beside_content(planned: Plan, group: int, block: int) -> Addresses:
     return np.flatnonzero(block_of)
 
 
-def host_padding(planned: Plan, op: Op) -> Addresses:
+def host_padding(planned: Plan, op: ByteOp) -> Addresses:
     """Addresses in the host tier of the unused end of every row that a legal offload writes."""
     if type(op) is not Offload:
         return _NONE

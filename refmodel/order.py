@@ -12,6 +12,7 @@ from kvexact.refmodel.cache import Cache, Effect, Words
 from kvexact.refmodel.layout import Mask
 from kvexact.refmodel.ops import Offload, Op, Reset, Restore
 from kvexact.refmodel.plan import Plan
+from kvexact.refmodel.positions import ByteOp
 from kvexact.refmodel.timed_ops import Fence, Poll, Step
 
 _TIMED = frozenset({Fence, Step, Poll})
@@ -48,7 +49,7 @@ class Ordered(Cache):
         """See `Cache`; an op in time is never refused."""
         return None if type(op) in _TIMED else super().refusal(op)
 
-    def apply(self, op: Op) -> Effect:
+    def apply(self, op: ByteOp) -> Effect:
         """See `Cache`; of ops in time those act that find something begun and not known done."""
         self._op_id = op.id
         match op:

@@ -4,15 +4,18 @@ import numpy as np
 import numpy.typing as npt
 
 from kvexact.refmodel.codecs import decode, encode
-from kvexact.refmodel.content import Bytes, slot_rows, slot_values
+from kvexact.refmodel.content import Bytes, prefix_rows, slot_rows, slot_values
 from kvexact.refmodel.layout import GroupLayout, group_layout
 from kvexact.refmodel.ops import Read, ReadValues, WriteTokens, WriteValues, block_id
 from kvexact.refmodel.plan import Plan
+from kvexact.refmodel.positions import WritePositions
 from kvexact.refmodel.spec import LayerSet
 
 Shape = tuple[int, int, int]
 
 _FP32_BYTES = 4
+#: Tags of undefined bytes start here, behind those of writes.
+_UNDEFINED = 1 << 62
 
 
 class Rows:
@@ -65,6 +68,16 @@ class Rows:
             self._last_values = op, found
         return found
 
+    def positions(self, op: WritePositions) -> Bytes:
+        """Rows [position, row byte] of positions of a request."""
+        return prefix_rows(
+            op.group, np.array(op.hashes, np.uint64), self.layout(op.group).row_bytes
+        )
+
+    def undefined(self, tag: int, group: int, numbers: npt.NDArray[np.int64]) -> Bytes:
+        """What a `Mutate` makes of slots, by their numbers in the group's pool."""
+        return slot_rows(_UNDEFINED + tag, group, numbers, self.layout(group).row_bytes)
+
     def encoded(self, op: WriteValues) -> Bytes:
         """Rows [slot, row byte] that a write of values makes; their pad bytes are not stored."""
         sets = zip(self._layer_sets(op.group), self.values(op), strict=True)
@@ -78,7 +91,7 @@ class Rows:
         values[[slot is None for slot in op.slots]] = 0
         return values
 
-    def split_rows(self, op: WriteTokens | Read, rows: Bytes) -> tuple[Bytes, ...]:
+    def split_rows(self, op: WriteTokens | WritePositions | Read, rows: Bytes) -> tuple[Bytes, ...]:
         """A copy of rows per layer set, [slot, layer, head, cell byte]."""
         return _split(rows, self._cell_shapes(op))
 
@@ -93,7 +106,9 @@ class Rows:
     def _layer_sets(self, group: int) -> tuple[LayerSet, ...]:
         return self.plan.geometry.groups[group].layer_sets
 
-    def _cell_shapes(self, op: WriteTokens | Read | ReadValues) -> tuple[Shape, ...]:
+    def _cell_shapes(
+        self, op: WriteTokens | WritePositions | Read | ReadValues
+    ) -> tuple[Shape, ...]:
         return self.layout(op.group).shapes
 
     def _slot_numbers(self, op: WriteTokens | WriteValues) -> npt.NDArray[np.int64]:
