@@ -47,27 +47,28 @@ class Serving(Requests):
             Inadmissible: it breaks a rule; the state is of no use any more.
         """
         told = check_shape(self, op, answer)
-        done: list[ByteOp]
-        match op:
-            case Admit(id=op_id, tokens=tokens):
-                done = self._enter(op_id, Request(op_id, tokens), told)
-            case Readmit(request=name):
-                done = self._enter(op.id, self.requests[name], told)
-            case Compute():
-                done = self._compute(op, told) if told.accepted else self._no_room(op)
-            case Finish(request=name):
-                done = self._leave(op.id, self.requests[name], ENDED)
-            case Preempt(request=name):
-                done = self._leave(op.id, self.requests[name], PREEMPTED)
-            case Store():
-                done = self._store(op, told)
-            case Lookup(tokens=tokens):
-                judge_lookup(self, tokens, told.hit)
-                done = []
+        done = self._follow(op, told)
         if told.free != self.free:
             text = f"free is {told.free}, not {self.free}: blocks in no table, empty host slots"
             raise Inadmissible("free", text, "pool" if told.free[0] != self.free[0] else "host")
         return done
+
+    def _follow(self, op: Answered, told: Answer) -> list[ByteOp]:
+        match op:
+            case Admit(id=op_id, tokens=tokens):
+                return self._enter(op_id, Request(op_id, tokens), told)
+            case Readmit(request=name):
+                return self._enter(op.id, self.requests[name], told)
+            case Compute():
+                return self._compute(op, told) if told.accepted else self._no_room(op)
+            case Finish(request=name):
+                return self._leave(op.id, self.requests[name], ENDED)
+            case Preempt(request=name):
+                return self._leave(op.id, self.requests[name], PREEMPTED)
+            case Store():
+                return self._store(op, told)
+        judge_lookup(self, op.tokens, told.hit)
+        return []
 
     def seen(self, op: Attend) -> list[tuple[Slot, ...]]:
         """By group, the slots that the next token of a request sees, in order."""
