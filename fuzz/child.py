@@ -9,7 +9,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
-from kvexact.fuzz.isolated import die_with_parent
+from kvexact.fuzz.isolated import die_with_parent, print_to_stderr
 from kvexact.impl.target import Unavailable
 
 _END_S = 5.0
@@ -84,6 +84,7 @@ class Child:
 
 def _run(connection: Connection, work: Callable[..., Iterator[Any]], args: tuple[Any, ...]) -> None:
     die_with_parent()
+    print_to_stderr()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the parent hears it too, and decides
     try:

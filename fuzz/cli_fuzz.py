@@ -8,6 +8,7 @@ import click
 
 from kvexact.fuzz.artefacts import ROOT, RunDirectory, make_run_directory, save
 from kvexact.fuzz.cli import BadInput
+from kvexact.fuzz.cli_disk import saves
 from kvexact.fuzz.cli_limits import SEED, Duration
 from kvexact.fuzz.cli_targets import able_target, in_child, target_option
 from kvexact.fuzz.console import Output
@@ -91,11 +92,13 @@ def fuzz_command(
     directory = _make_directory(artifacts, seed)
 
     def report(finding: Finding, failed_runs: int | None) -> None:
-        saved = save(finding, target, directory.path, failed_runs)
+        with saves(directory.path, finding.trace):
+            saved = save(finding, target, directory.path, failed_runs)
         console.say("\n".join(["", *block(finding, saved.command)]))
 
     tally = Tally({name: Counts() for name in names})
-    source = Workers(Task(target.name, names, seed, chooser), workers, directory.path)
+    with saves(directory.path):
+        source = Workers(Task(target.name, names, seed, chooser), workers, directory.path)
     try:
         place = os.path.relpath(directory.path)
         console.say(f"kvexact fuzz: target {target.name}, {chooser}, seed {seed}, files in {place}")

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import os
 import resource
 import signal
 from collections.abc import Callable, Mapping
@@ -41,6 +42,7 @@ def serve(name: str, memory_limit: int, from_there: int, to_there: int, *descrip
         from_there, to_there, descriptors: of the pipes and of the shared memory.
     """
     die_with_parent()
+    print_to_stderr()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the parent hears it too, and decides
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
@@ -61,6 +63,11 @@ def serve(name: str, memory_limit: int, from_there: int, to_there: int, *descrip
 def die_with_parent() -> None:
     """Have the kernel kill this process when the one that started it ends, however it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def print_to_stderr() -> None:
+    """Whatever a target prints, in Python or not, is no part of what a command prints."""
+    os.dup2(2, 1)
 
 
 class _Server:

@@ -12,6 +12,7 @@ from typing import Self
 
 import msgspec
 
+from kvexact.fuzz.reserve import allocate
 from kvexact.fuzz.trace import Trace, TraceError, op_from_json
 from kvexact.refmodel.ops import OPS, Op
 from kvexact.refmodel.spec import Geometry
@@ -40,13 +41,18 @@ class Journal:
     """
 
     def __init__(self, path: Path, size: int = BYTES) -> None:
-        """Make the file; ``size`` bytes bound it."""
+        """Make the file, or start the one there anew; ``size`` bytes bound it.
+
+        Raises:
+            OSError: there is no room for them.
+        """
         self.path = path
         self.target = ""
         self.family = ""
-        with path.open("w+b") as file:
-            file.truncate(size)
+        allocate(path, size)
+        with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), size)
+        self._memory[0] = 0
         self._size = size
         self._end = 0
         self._encode = msgspec.json.Encoder().encode
@@ -88,6 +94,12 @@ class Journal:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def clear(path: Path) -> None:
+    """Have the journal of a dead process tell nothing, and keep its room."""
+    with path.open("r+b") as file:
+        file.write(b"\0")
 
 
 def recover(path: Path) -> Trace | None:

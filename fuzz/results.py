@@ -216,7 +216,7 @@ def record(finding: Finding, saved: Saved, count: int, failed_runs: int | None) 
         finding.executions,
         failed_runs,
         failure.lines,
-        _beside(saved.command, saved.trace.name),
+        beside(saved.command, saved.trace.name),
         wrong,
         failure.facts,
         saved.trace.name,
@@ -225,7 +225,7 @@ def record(finding: Finding, saved: Saved, count: int, failed_runs: int | None) 
     )
 
 
-def _beside(command: str, trace: str) -> str:
+def beside(command: str, trace: str) -> str:
     """A command that shows a finding again, to be run in the folder of its files."""
     program, replay, _, *options = shlex.split(command)
     return shlex.join([program, replay, trace, *options])

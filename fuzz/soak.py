@@ -7,7 +7,7 @@ from typing import Protocol
 
 from kvexact.fuzz.finding import Finding
 from kvexact.fuzz.tally import Tally
-from kvexact.fuzz.worker import Done, Reduced
+from kvexact.fuzz.worker import Done, Fallen, Item, Reduced
 from kvexact.impl.target import Unavailable
 
 #: How long a run whose time is over waits for reductions under way; any other waits for all.
@@ -22,7 +22,7 @@ KINDS_MOST = 1000
 class Source(Protocol):
     """Where results come from."""
 
-    def poll(self) -> list[Done | Reduced]:
+    def poll(self) -> list[Item]:
         """Results since the last call; waits a moment for the first one."""
         ...
 
@@ -47,6 +47,7 @@ class Soak:
         counted: is told the number of the next example, each time one was counted in its turn, and
             whether every failure counted so far was reported.
         came: is told each new failure as it comes, before it is reduced.
+        fell: is told of each worker that died without its target's doing.
         start: number of the first example.
     """
 
@@ -60,6 +61,7 @@ class Soak:
     stopped: Callable[[], bool] = bool
     counted: Callable[[int, bool], None] = lambda *_: None
     came: Callable[[Finding], None] = lambda _: None
+    fell: Callable[[str], None] = lambda _: None
     start: int = 0
     _next: int = field(init=False)
     _came: dict[int, Done] = field(default_factory=dict)
@@ -118,9 +120,13 @@ class Soak:
     def _late(self, started: float) -> bool:
         return self.max_seconds is not None and time.monotonic() - started >= self.max_seconds
 
-    def _take(self, items: list[Done | Reduced]) -> None:
+    def _take(self, items: list[Item]) -> None:
         for item in items:
-            if isinstance(item, Reduced):
+            if isinstance(item, Fallen):
+                self.tally.deaths += 1
+                self.tally.left_out += [item.text] * item.left_out
+                self.fell(item.text)
+            elif isinstance(item, Reduced):
                 self._reduced[item.number] = item
             else:
                 self._came[item.number] = item

@@ -45,6 +45,7 @@ class _Snapshot:
     acted: int = 0
     deaths: int = 0
     seconds: float = 0.0
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -81,6 +82,7 @@ class State:
             tally.acted,
             tally.deaths,
             tally.seconds,
+            tuple(tally.left_out),
         )
         self.save()
 
@@ -89,7 +91,7 @@ class State:
         kept = self.snapshot
         counts = {name: Counts() for name in self.plan.families}
         counts |= {name: Counts.from_json(one) for name, one in kept.counts.items()}
-        tally = Tally(counts, Counter(dict(kept.failures)))
+        tally = Tally(counts, Counter(dict(kept.failures)), left_out=[*kept.left_out])
         for name in ("examples", "geometries", "acted", "deaths", "seconds"):
             setattr(tally, name, getattr(kept, name))
         return tally

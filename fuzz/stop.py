@@ -6,7 +6,9 @@ from typing import Self
 
 
 class Stop:
-    """While entered, the first signal asks, so that nothing is cut short; the second interrupts.
+    """While entered, signals only ask, however many come, so that no summary is cut short.
+
+    What is asked ends within seconds; SIGKILL ends it at once, and loses nothing reported.
 
     Attributes:
         asked: somebody wants the run to end.
@@ -30,6 +32,4 @@ class Stop:
             signal.signal(number, handler)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as it is called
-        if self.asked:
-            raise KeyboardInterrupt
         self.asked = True

@@ -16,6 +16,7 @@ class Tally:
         counts: by family.
         failures: examples that failed, by signature.
         findings: the first failure of each signature, reported.
+        left_out: examples that do not count, and why, one line each.
         ended: why the run could not go on.
     """
 
@@ -27,4 +28,5 @@ class Tally:
     acted: int = 0
     deaths: int = 0
     seconds: float = 0.0
+    left_out: list[str] = field(default_factory=list)
     ended: str = ""

@@ -47,6 +47,7 @@ class Task:
         limits: isolate the target; None: run it in this very process.
         favour, until: what to favour in examples before this number; the next favours come over a
             connection. None: families take turns.
+        unreduced: what to reduce first, as the worker that met it died at that.
     """
 
     target: str
@@ -60,6 +61,7 @@ class Task:
     limits: Limits | None = None
     favour: Favour | None = None
     until: int = 0
+    unreduced: "Done | None" = None
 
     def family_of(self, number: int) -> str:
         """The family of an example, of this round in a soak."""
@@ -100,6 +102,23 @@ class Reduced:
     failed_runs: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Fallen:
+    """A worker died whose target is in another process, so it was not the target's doing.
+
+    Attributes:
+        text: one line of what it was doing, and what becomes of that.
+        left_out: it happened too often there, so the example does not count.
+    """
+
+    text: str
+    left_out: bool = False
+
+
+#: What comes of examples.
+Item = Done | Reduced | Fallen
+
+
 def fuzz(task: Task, rounds: Connection | None = None) -> Iterator[Done | Reduced]:
     """Run examples without end; stops at a device that is lost for good.
 
@@ -114,6 +133,8 @@ def fuzz(task: Task, rounds: Connection | None = None) -> Iterator[Done | Reduce
     journal = Journal(task.journal) if task.journal else None
     if journal:
         journal.target = task.target
+    if task.unreduced:
+        yield _reduced_again(maker, task.unreduced)
     known = set(task.known)
     draw = {"prng": _prng, "hypothesis": _hypothesis, "soak": _soak}[task.chooser]
     for number in count(task.first, task.step):
@@ -196,6 +217,16 @@ def _reduced(
         runs = repeat(maker.make, finding.trace)
     signature = finding.failure.signature
     return finding, sum(1 for one in runs if one.failure and one.failure.signature == signature)
+
+
+def _reduced_again(maker: NamedTarget | Isolation, done: Done) -> Reduced:
+    """What a worker that died did not come to; where it does not fail any more, what it met."""
+    assert done.finding is not None
+    trace = done.finding.trace
+    run, wrong = execute(maker.make(), trace.geometry, trace.ops)
+    if wrong is None:
+        return Reduced(done.number, done.finding)
+    return Reduced(done.number, *_reduced(maker, trace.target, trace.family, run, wrong))
 
 
 def reduce_trace(isolation: Isolation, trace: Trace) -> Finding | None:

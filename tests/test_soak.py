@@ -1,31 +1,37 @@
 """A soak: the same for any number of workers, goes on where it died, and loses nothing."""
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 from click.testing import CliRunner, Result
 
-from kvexact.fuzz import coverage, results, summary_file
+from kvexact.fuzz import coverage, journal, results, summary_file
 from kvexact.fuzz.cli import main
-from kvexact.fuzz.cli_soak import _Keeper
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Signature
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.favour import Favour, favour, favoured_example
+from kvexact.fuzz.finding import Finding
 from kvexact.fuzz.memory import resident_bytes
+from kvexact.fuzz.reserve import BYTES, Reserve
+from kvexact.fuzz.soak_keeper import Keeper
 from kvexact.fuzz.soak_state import FILE, StateError, resume
 from kvexact.fuzz.stop import Stop
 from kvexact.fuzz.target_process import Limits
 from kvexact.fuzz.targets import find_target
-from kvexact.fuzz.trace import load
+from kvexact.fuzz.trace import dump, load
+from kvexact.fuzz.worker import Done, Fallen, Item, Reduced, Task
 from kvexact.fuzz.workers import Workers
 from kvexact.impl.engine.engine import CpuEngine
 
@@ -39,6 +45,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short rounds, so that few examples make several."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("kvexact.fuzz.cli_soak.ROUND", 16)
+    monkeypatch.setattr("kvexact.fuzz.soak_keeper.ROUND", 16)
 
 
 def soak(*args: object, out: str = "out") -> Result:
@@ -167,7 +174,7 @@ def test_a_round_whose_failures_are_not_reported_yet_is_not_saved() -> None:
             told.append(until)
 
     rounds = cast(Workers, Rounds())
-    keeper = _Keeper(named, Limits(), state, state.tally(), rounds, Output())
+    keeper = Keeper(named, Limits(), state, state.tally(), Reserve(Path()), rounds, Output())
     keeper.counted(16, reported=False)
     assert state.snapshot.next == 0
     keeper.counted(32, reported=True)
@@ -205,14 +212,153 @@ def test_what_ought_to_be_met_is_named() -> None:
     assert coverage.why_not(("reset", "allocate")) is None
 
 
-def test_the_first_signal_asks_and_the_second_interrupts() -> None:
+def test_signals_ask_and_cut_nothing_short() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with Stop() as stop:
-        signal.raise_signal(signal.SIGTERM)
+        assert not stop.asked
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGINT):
+            signal.raise_signal(number)
         assert stop.asked
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+class Disk:
+    """Has so much room, all files of the folder together; writing more fails as it really does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
+        self.nbytes = nbytes
+        monkeypatch.setattr(os, "fsync", self._fsync)
+
+    def _fsync(self, _: int) -> None:
+        sizes = [path.stat().st_size for path in Path("out").iterdir() if path.is_file()]
+        if sum(sizes) > self.nbytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_ends_a_soak_that_keeps_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    Disk(monkeypatch, BYTES + journal.BYTES + 3000)
+    result = soak("--target", "hostile_targets:Moody", "--max-ops", 10**6)
+    assert result.exit_code == 1, result.output
+    assert "ended early: hostile_targets:Moody : no room was left in out" in result.output
+    kept = found()
+    assert len(kept.findings) >= 1
+    for one in kept.findings:
+        assert load(Path("out", one.trace)).signature == one.signature
+    assert Path("out", "report.html").exists()
+    assert not Path("out", ".reserve").exists()
+    assert "Traceback" not in result.output + result.stderr
+
+
+def test_a_trace_that_no_file_can_hold_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch, 10**9)
+    keep = Keeper.came
+
+    def came(keeper: Keeper, finding: Finding) -> None:
+        disk.nbytes = 0
+        keep(keeper, finding)
+
+    monkeypatch.setattr(Keeper, "came", came)
+    result = soak("--target", "hostile_targets:Raises", "--max-ops", 10**6)
+    assert result.exit_code == 2
+    head, _, last = result.stderr.strip().rpartition("\n")
+    assert last.startswith("kvexact: out: No space left on device; free some room")
+    Path("saved.json").write_text(head)
+    assert load(Path("saved.json")).signature[0] == "exception"
+
+
+def test_a_soak_needs_room_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, start: int, nbytes: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    result = soak("--target", "cpu", "--max-ops", 100)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("kvexact: out: No space left on device; ")
+    assert result.stderr.count("\n") == 1
+    assert sorted(path.name for path in Path("out").iterdir()) == [FILE]
+
+
+def test_what_a_killed_sitting_met_is_in_the_report() -> None:
+    assert soak("--target", BUGGY, "--max-ops", 600).exit_code == 1
+    (one, *_) = found().findings
+    trace = load(Path("out", one.trace))
+    for name, signature in (("again", trace.signature), ("never", ("hang", "zero", "hang", ""))):
+        data = dump(replace(trace, signature=signature))
+        Path("out", f"unreduced-{name}.json").write_bytes(data)
+    assert soak("--target", BUGGY, "--max-ops", 600).exit_code == 1
+    (left,) = (item for item in found().findings if item.outcome == "hang")
+    assert (left.trace, left.often) == ("unreduced-never.json", "not run again")
+    assert left.command == f"kvexact replay unreduced-never.json --target {BUGGY}"
+    assert not Path("out", "unreduced-again.json").exists()
+
+
+def workers(target: str, folder: Path) -> Workers:
+    weights = favour({"one_group": Counts()}, ["one_group"], CpuEngine)
+    task = Task(target, ("one_group",), 3, "soak", limits=Limits(), favour=weights, until=1000)
+    return Workers(task, 1, folder)
+
+
+def receive(source: Workers, kind: type[Item], most: int = 4000) -> list[Item]:
+    """What comes until one of a kind does."""
+    items: list[Item] = []
+    for _ in range(most):
+        items += source.poll()
+        if any(isinstance(item, kind) for item in items):
+            return items
+    raise AssertionError(items)
+
+
+def kill(source: Workers) -> None:
+    pid = source._places[0].child._process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_worker_that_is_killed_is_no_failure_of_an_isolated_target(tmp_path: Path) -> None:
+    with closing(workers("cpu", tmp_path)) as source:
+        last = receive(source, Done)[-1]
+        assert isinstance(last, Done)
+        kill(source)
+        *before, fell = receive(source, Fallen)
+        number = last.number + len(before) + 1
+        assert isinstance(fell, Fallen)
+        assert fell.text == (
+            f"worker 0 died at example {number} (SIGKILL); "
+            f"its target did not do that, so it is tried again"
+        )
+        after = receive(source, Done)[0]
+        assert isinstance(after, Done)
+        assert (after.number, after.signature) == (number, None)
+
+
+def test_a_worker_that_is_killed_again_and_again_leaves_the_example_out(tmp_path: Path) -> None:
+    with closing(workers("cpu", tmp_path)) as source:
+        for left_out in (False, False, True):
+            kill(source)
+            items = receive(source, Fallen)
+            assert isinstance(items[0], Fallen)
+            assert items[0].left_out == left_out
+        assert items[0].text.endswith("at example 0 (SIGKILL), 3 times; that example is left out")
+        assert items[1] == Done(0, "one_group", Counts())
+        (after, *_) = receive(source, Done)
+        assert isinstance(after, Done)
+        assert after.number == 1
+
+
+def test_a_worker_that_is_killed_while_it_reduces_reduces_again(tmp_path: Path) -> None:
+    with closing(workers("hostile_targets:Exits", tmp_path)) as source:
+        items = receive(source, Done)
+        while not (isinstance(items[-1], Done) and items[-1].finding):
+            items = receive(source, Done)
+        met = items[-1]
+        kill(source)
+        fell, *_ = receive(source, Fallen)
+        assert isinstance(fell, Fallen)
+        assert f"died while it reduced example {met.number} (SIGKILL)" in fell.text
+        reduced, *_ = receive(source, Reduced)
+        assert isinstance(reduced, Reduced)
+        assert (reduced.number, reduced.failed_runs) == (met.number, 3)
+        assert len(reduced.finding.trace.ops) == 1
 
 
 def test_memory_is_that_of_all_processes() -> None:
