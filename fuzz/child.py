@@ -4,8 +4,9 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -13,6 +14,7 @@ from kvexact.fuzz.isolated import die_with_parent, print_to_stderr
 from kvexact.impl.target import Unavailable
 
 _END_S = 5.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,9 @@ class Child:
         context = get_context("spawn")
         self.connection, theirs = context.Pipe(duplex=False)
         self._process = context.Process(target=_run, args=(theirs, work, args), daemon=True)
-        self._process.start()
+        resource_tracker.ensure_running()  # or `start` does it, and lets signals through
+        with _signals_wait():
+            self._process.start()
         theirs.close()
 
     def receive(self) -> Any:
@@ -82,11 +86,25 @@ class Child:
         self._process.join(_END_S)
 
 
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """A process that is started inside has them wait, too, until it says that it ignores them.
+
+    Ctrl-C goes to all processes of a terminal, and would end those that are still importing.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _run(connection: Connection, work: Callable[..., Iterator[Any]], args: tuple[Any, ...]) -> None:
     die_with_parent()
     print_to_stderr()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # the parent hears it too, and decides
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     try:
         said = _Said()
         try:

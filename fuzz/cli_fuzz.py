@@ -97,26 +97,28 @@ def fuzz_command(
         console.say("\n".join(["", *block(finding, saved.command)]))
 
     tally = Tally({name: Counts() for name in names})
-    with saves(directory.path):
-        source = Workers(Task(target.name, names, seed, chooser), workers, directory.path)
-    try:
-        place = os.path.relpath(directory.path)
-        console.say(f"kvexact fuzz: target {target.name}, {chooser}, seed {seed}, files in {place}")
-        with in_child(target), Progress(console) as progress, Stop() as stop:
-            soak = Soak(
-                tally,
-                source,
-                report,
-                progress.show,
-                max_ops,
-                max_time,
-                first,
-                stopped=lambda: stop.asked,
-            )
-            whole = soak.run()
-    finally:
-        source.close()
-        directory.remove_if_empty()
+    with Stop() as stop:
+        with saves(directory.path):
+            source = Workers(Task(target.name, names, seed, chooser), workers, directory.path)
+        try:
+            place = os.path.relpath(directory.path)
+            of = f"target {target.name}, {chooser}, seed {seed}"
+            console.say(f"kvexact fuzz: {of}, files in {place}")
+            with in_child(target), Progress(console) as progress:
+                soak = Soak(
+                    tally,
+                    source,
+                    report,
+                    progress.show,
+                    max_ops,
+                    max_time,
+                    first,
+                    stopped=lambda: stop.asked,
+                )
+                whole = soak.run()
+        finally:
+            source.close()
+            directory.remove_if_empty()
     sound = _sum_up(console, tally, target)
     if not whole:
         return 130

@@ -314,9 +314,10 @@ def test_hypothesis_chooses() -> None:
 
 
 def test_time_ends_a_run() -> None:
-    result = kvexact("fuzz", "--max-time", "1.5s", "--seed", "1")
+    """Worker and first geometry have their time on a busy machine, too."""
+    result = kvexact("fuzz", "--max-time", "8s", "--seed", "1")
     assert result.exit_code == 0
-    assert re.search(r"^0:0[1-4]  [\d,]+ ops acted", result.output, re.MULTILINE)
+    assert re.search(r"^0:(0[89]|1\d)  [\d,]+ ops acted", result.output, re.MULTILINE)
 
 
 def test_seeds_are_drawn_but_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,7 +404,9 @@ def test_a_short_run_that_compares_something_passes(seed: int) -> None:
     assert "judged only together" in result.output
 
 
-def test_an_interrupted_run_sums_up() -> None:
+@pytest.mark.parametrize("seconds", [0, 8])
+def test_an_interrupted_run_sums_up(seconds: int) -> None:
+    """Also where its workers are still starting, which hear the signal, too."""
     process = script(
         *("fuzz", "--seed", "1", "--max-time", "1h", "--workers", "2"),
         process_group=0,
@@ -412,11 +415,11 @@ def test_an_interrupted_run_sums_up() -> None:
     assert process.stdout is not None
     assert process.stdout.readline().startswith("kvexact fuzz")
     with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(2.5)
+        process.wait(seconds)
     os.killpg(process.pid, signal.SIGINT)
     output, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "bytes that had to change" in output
+    assert "bytes that had to change" in output or not seconds
     assert "features" in output
     assert errors == ""
     assert runs() == []
