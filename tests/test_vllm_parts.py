@@ -21,9 +21,6 @@ from kvexact.impl.adapters.vllm.driver.symbols import Gone, find, first_of, need
 from kvexact.impl.adapters.vllm.home import HOME_VARIABLE, Home, InstallError, age
 from kvexact.impl.adapters.vllm.known import known_findings, known_of
 from kvexact.impl.target import Unavailable
-from kvexact.refmodel.cache import Cache
-from kvexact.refmodel.free import block_padding, page_padding
-from kvexact.refmodel.ops import Job, Move, Restore
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet, Refused
 
@@ -207,22 +204,6 @@ def test_a_known_finding_is_known_where_it_shows_only() -> None:
     assert not one.is_it("fact / open / fact / regions", other)
     assert one.is_it("mismatch / restore / lost / k", geometry)
     assert not one.is_it("mismatch / restore / frame / padding", geometry)
-
-
-def test_padding_of_a_block_is_all_that_its_owner_has_no_content_in() -> None:
-    large, small = LayerSet(2, 1, 8, 8, "fp8_e4m3"), LayerSet(1, 1, 4, 4, "fp8_e4m3", page_bytes=12)
-    groups = (Group(1, 1, (large,)), Group(1, 1, (small,)))
-    for order in ("BLHNC", "LBHNC"):
-        if order == "LBHNC":
-            padded = LayerSet(1, 1, 4, 4, "fp8_e4m3", page_bytes=16)
-            groups = (Group(1, 1, (large,)), Group(1, 1, (padded,)))
-        planned = plan(Geometry(groups, 3, Host(64), order=order))
-        op = Restore(0, (Job(1, (Move(1, 0, 0),)),))
-        free = block_padding(planned, op)
-        content = Cache(planned).layout(1).of_blocks(np.array([1]))
-        assert len(free) == 32 - 8
-        assert not set(free.tolist()) & set(content.reshape(-1).tolist())
-        assert set(page_padding(planned, op).tolist()) <= set(free.tolist())
 
 
 @pytest.mark.parametrize("family", sorted(SERVED))

@@ -1,0 +1,25 @@
+"""What a target may declare free: beside content, and only in what an op writes."""
+
+import numpy as np
+
+from kvexact.refmodel.cache import Cache
+from kvexact.refmodel.free import block_padding, page_padding
+from kvexact.refmodel.ops import Job, Move, Restore
+from kvexact.refmodel.plan import plan
+from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
+
+
+def test_padding_of_a_block_is_all_that_its_owner_has_no_content_in() -> None:
+    large, small = LayerSet(2, 1, 8, 8, "fp8_e4m3"), LayerSet(1, 1, 4, 4, "fp8_e4m3", page_bytes=12)
+    groups = (Group(1, 1, (large,)), Group(1, 1, (small,)))
+    for order in ("BLHNC", "LBHNC"):
+        if order == "LBHNC":
+            padded = LayerSet(1, 1, 4, 4, "fp8_e4m3", page_bytes=16)
+            groups = (Group(1, 1, (large,)), Group(1, 1, (padded,)))
+        planned = plan(Geometry(groups, 3, Host(64), order=order))
+        op = Restore(0, (Job(1, (Move(1, 0, 0),)),))
+        free = block_padding(planned, op)
+        content = Cache(planned).layout(1).of_blocks(np.array([1]))
+        assert len(free) == 32 - 8
+        assert not set(free.tolist()) & set(content.reshape(-1).tolist())
+        assert set(page_padding(planned, op).tolist()) <= set(free.tolist())
