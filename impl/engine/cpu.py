@@ -39,7 +39,14 @@ _MOST_LANES = 32
 _ARGUMENTS = {**KERNELS, "copy_batch": 7}
 
 # Words of kernels.cu's Context.
-_LANES, _REVERSE, _AREAS, _BAD_ADDRESS, _BAD_BYTES, _CONTEXT_WORDS = 0, 1, 2, 8, 9, 10
+_LANES, _REVERSE, _AREAS, _BAD_ADDRESS, _BAD_BYTES, _MET = 0, 1, 2, 8, 9, 10
+#: What a task of a kernel may be, in the order in which the context counts them.
+GATES = tuple(
+    f"{kernel} {fits.format(width)}"
+    for kernel in ("write", "read", "copy", "zero", "transfer")
+    for width in (16, 8, 4, 1)
+    for fits in ("by {}", "by {} with a rest", "by {}, all of it rest")
+)
 _OUT_OF_BOUNDS = 1
 
 
@@ -106,7 +113,7 @@ class CpuDevice(Device):
             raise ValueError(f"{lanes} lanes; use 1 to {_MOST_LANES}")
         library = _library(macros, source)
         self._entries = {name: getattr(library, f"kv_{name}") for name in _ARGUMENTS}
-        self._context = np.zeros(_CONTEXT_WORDS, np.int64)
+        self._context = np.zeros(_MET + len(GATES), np.int64)
         self._context[[_LANES, _REVERSE]] = lanes, reverse
         self._context_address = int(self._context.ctypes.data)
         self._areas: dict[int, Bytes] = {}
@@ -181,6 +188,11 @@ class CpuDevice(Device):
             raise OutOfBounds(f"{where} are outside registered memory")
         raise DeviceLost(f"{where} are misaligned for an access of this width")
 
+    def gates(self) -> dict[str, int]:
+        """See `Device`."""
+        met = self._context[_MET:].tolist()
+        return {name: count for name, count in zip(GATES, met, strict=True) if count}
+
     def finish(self) -> None:
         """Work is done when it is enqueued."""
 
@@ -192,4 +204,5 @@ class CpuDevice(Device):
         self._areas.clear()
         self._tables.clear()
         self._context[_AREAS : _AREAS + 4] = 0
+        self._context[_MET:] = 0
         self.counts.clear()

@@ -142,6 +142,10 @@ class Device(ABC):
             OutOfBounds: a range is not inside its area.
         """
 
+    def gates(self) -> dict[str, int]:
+        """Tasks of kernels since the last `release` by the path they took; none where not known."""
+        return {}
+
     @abstractmethod
     def finish(self) -> None:
         """Wait for all work.

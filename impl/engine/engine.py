@@ -141,8 +141,8 @@ class Engine(Target):
             self._device.finish()
 
     def launches(self) -> Mapping[str, int]:
-        """See `Target`: kernels by their names, and copy_batch."""
-        return {} if self._device is None else dict(self._device.counts)
+        """See `Target`: kernels by their names, copy_batch, and the paths that these took."""
+        return {} if self._device is None else self._device.counts | self._device.gates()
 
 
 class CpuEngine(Engine):

@@ -54,6 +54,7 @@ KV_FUNCTION char* locate(const Strip& strip, char* pool, int64_t slot, int64_t b
 
 struct Write {
   static const Area from = SCRATCH, to = POOL;
+  static const int number = 0;
   const Strip* strips;
   const int64_t* slots;
   int64_t count, block_tokens, slots_in_pool;
@@ -75,6 +76,7 @@ struct Write {
 
 struct Read {
   static const Area from = POOL, to = SCRATCH;
+  static const int number = 1;
   const Strip* strips;
   const int64_t* slots;
   int64_t count, block_tokens;
@@ -100,6 +102,7 @@ struct Read {
 // pages, a slot is a block id, and block_tokens and tokens are 1.
 struct Copy {
   static const Area from = POOL, to = POOL;
+  static const int number = 2;
   const Strip* strips;
   const int64_t *sources, *targets;
   int64_t count, tokens, block_tokens;
@@ -115,6 +118,7 @@ struct Copy {
 
 struct Zero {
   static const Area from = POOL, to = POOL;
+  static const int number = 3;
   const Strip* strips;
   const int64_t* blocks;
   int64_t count;
@@ -129,6 +133,7 @@ struct Zero {
 // Moves small pieces between tiers; the host tier is pinned and mapped. Lengths count 8-byte words.
 struct Transfer {
   static const Area from = HOST, to = POOL;
+  static const int number = 4;
   const int64_t *targets, *sources, *words;
 
   KV_FUNCTION Segment segment(const Transfer& k, int64_t task) {
@@ -210,12 +215,19 @@ static int launch(void* context, const Kernel& kernel, int64_t tasks) {
 
 #else
 
-// How the host runs launches, the memory that they may touch, and the access that was refused.
+// How the host runs launches, the memory that they may touch, the access that was refused, and the
+// tasks that there were, by kernel, width, and how their bytes fit it: whole, with a rest, too short.
 struct Context {
   int64_t lanes, reverse;
   int64_t area[AREAS][2];
   int64_t bad_address, bad_bytes;
+  int64_t met[5][4][3];
 };
+
+static inline void meet(int64_t (*met)[3], const Task& task) {
+  int width = task.width == 16 ? 0 : task.width == 8 ? 1 : task.width == 4 ? 2 : 3;
+  met[width][!task.wide ? 2 : task.steps > task.wide]++;
+}
 
 static const int64_t MOST_LANES = 32;
 
@@ -267,6 +279,7 @@ static int launch(void* handle, const Kernel& kernel, int64_t tasks) {
     for (int64_t lane = 0; lane < live; lane++) {
       int64_t index = context->reverse ? tasks - 1 - first - lane : first + lane;
       wave[lane] = task_of(Kernel::segment(kernel, index));
+      if (wave[lane].steps) meet(context->met[Kernel::number], wave[lane]);
       if (wave[lane].steps > steps) steps = wave[lane].steps;
     }
     for (int64_t step = 0; step < steps; step++) {

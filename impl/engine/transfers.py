@@ -115,17 +115,29 @@ class Transfers:
         count = sum([len(job.blocks) * len(self.groups[job.group].pool) for job in jobs])
         if not count:
             return
-        fast = to_pool and count >= FAST_DESCRIPTORS
-        fast = fast and all(self.groups[job.group].fast for job in jobs if job.blocks)
+        slow = self._why_slow(jobs, count, to_pool=to_pool)
         scratch = self.device.scratch_of(3 * WORD_BYTES * count)
         self._describe(jobs, scratch.words, count, to_pool=to_pool)
-        if not fast:
+        if slow:
+            self.device.count(f"copy_batch {slow}")
             self.device.copy_batch(count, to_pool=to_pool)
             return
         scratch.words[2 * count : 3 * count] //= WORD_BYTES
         self.device.push(3 * WORD_BYTES * count)
         pool, host, words = [scratch.device + WORD_BYTES * count * i for i in range(3)]
         self.device.launch("transfer", pool, host, words, self.launched(count))
+
+    def _why_slow(self, jobs: Sequence[Moves], count: int, *, to_pool: bool) -> str:
+        """Why the driver copies, not the kernel; empty: the kernel does."""
+        if not to_pool:
+            return "to the host"
+        if count < FAST_DESCRIPTORS:
+            return "of few runs"
+        slow = [runs for job in jobs if job.blocks and not (runs := self.groups[job.group]).fast]
+        if not slow:
+            return ""
+        long = any(runs.length.max() >= FAST_RUN_BYTES for runs in slow)
+        return "of long runs" if long else "of odd runs"
 
     def _describe(self, jobs: Sequence[Moves], words: Words, count: int, *, to_pool: bool) -> None:
         """Fill in pool addresses, then host addresses, then lengths."""
