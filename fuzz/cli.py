@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from kvexact.fuzz.reserve import FULL
+
 _COMMANDS = {
     "targets": (
         "kvexact.fuzz.cli_targets:targets_command",
@@ -39,6 +41,8 @@ _COMMANDS = {
 }
 
 _CANNOT, _INTERRUPTED = 2, 130
+#: A longer complaint is shown by its beginning and its end.
+_LINE_CHARS, _END_CHARS = 2000, 400
 
 _EPILOG = """\b
 Exit codes:
@@ -107,10 +111,18 @@ class Commands(click.Group):
             # Say nothing more either when Python flushes the output at its exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = _CANNOT
-        except Exception:  # noqa: BLE001 - Python's own exit code means a failure of the target
-            click.echo(f"kvexact has a bug:\n{traceback.format_exc()}", err=True)
+        except Exception as error:  # noqa: BLE001 - Python's own exit code means a failure found
+            _complain_of(error)
             code = _CANNOT
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain_of(error: Exception) -> None:
+    if isinstance(error, OSError) and error.errno in FULL:
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"kvexact: {where}{error.strerror}; free some room, then run again", err=True)
+    else:
+        click.echo(f"kvexact has a bug:\n{traceback.format_exc()}", err=True)
 
 
 @contextmanager
@@ -122,8 +134,17 @@ def _reader() -> Iterator[None]:
         raise _ReaderLeft from error
 
 
-def _complain(error: click.ClickException) -> None:
+def one_line(error: click.ClickException) -> str:
+    """What is wrong, in one line of a sane length: a file may hold names of any."""
     text = " ".join(error.format_message().split())
+    short = (
+        text if len(text) <= _LINE_CHARS else f"{text[: _LINE_CHARS // 2]} … {text[-_END_CHARS:]}"
+    )
+    return short.encode(errors="backslashreplace").decode()
+
+
+def _complain(error: click.ClickException) -> None:
+    text = one_line(error)
     if isinstance(error, click.UsageError) and error.ctx is not None:
         text = f"{text.rstrip('.')}; see {error.ctx.command_path} --help"
     click.echo(f"kvexact: {text}", err=True)

@@ -13,6 +13,7 @@ from kvexact.fuzz.targets import (
     UnknownTarget,
     find_target,
     registered_names,
+    try_import,
     why_unavailable,
 )
 from kvexact.impl.target import Unavailable
@@ -32,6 +33,7 @@ def named_target(name: str) -> NamedTarget:
         BadInput: there is none.
     """
     try:
+        try_import(name)
         return find_target(name)
     except UnknownTarget as error:
         raise BadInput(str(error)) from error

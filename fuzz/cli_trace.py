@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from kvexact.fuzz.artefacts import command_line, write_atomically
-from kvexact.fuzz.cli import BadInput
+from kvexact.fuzz.cli import BadInput, one_line
 from kvexact.fuzz.cli_limits import limit_options
 from kvexact.fuzz.cli_targets import able_target, in_child, named_target, target_option
 from kvexact.fuzz.console import Output
@@ -38,8 +38,8 @@ def trace_and_target(path: Path, target_name: str | None) -> tuple[Trace, NamedT
         raise BadInput(str(error)) from error
     if target_name is None and ":" in trace.target:
         raise BadInput(
-            f"{path}: its target {trace.target!r} is not registered, and code is imported only "
-            f"where the command line says so; add --target {trace.target}"
+            f"{path}: its target {trace.target!r:.80} is not registered, and code is imported only "
+            f"where the command line says so; add --target {trace.target:.80}"
         )
     return trace, named_target(target_name or trace.target)
 
@@ -73,7 +73,7 @@ def replay_command(*, files: tuple[Path, ...], target_name: str | None, limits: 
         except BadInput as error:
             if len(files) == 1:
                 raise
-            click.echo(f"kvexact: {error.format_message()}", err=True)
+            click.echo(f"kvexact: {one_line(error)}", err=True)
             codes.append(_CODES["ERROR"])
             continue
         result = replay(trace, target, limits)

@@ -1,6 +1,8 @@
 """``kvexact vectors``: test vectors for implementations in any language, and their check."""
 
+import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import click
@@ -108,7 +110,8 @@ def _ask(target_name: str, cases: list[Json]) -> dict[str, Json]:
     from kvexact.fuzz.vectors_target import answer
 
     target = able_target(target_name)
-    return {case["name"]: answer(target.make(), case) for case in cases}
+    with redirect_stdout(sys.stderr):  # whatever the target prints
+        return {case["name"]: answer(target.make(), case) for case in cases}
 
 
 def _print(found: Checked, cases: int) -> int:

@@ -85,11 +85,13 @@ def pytest_configure(config: pytest.Config) -> None:
         directory = workerinput.get("kvexact_directory")
         session.directory = Path(directory) if directory else None
     elif _wanted(config):
-        from kvexact.fuzz.targets import UnknownTarget
+        from kvexact.fuzz.targets import UnknownTarget, try_import
 
         if config.option.kv_seed is None:
             config.option.kv_seed = secrets.randbits(32) if profile(config).draws_seed else 0
         try:
+            for name in config.option.kv_target or ():
+                try_import(name)
             targets(config)
         except (UnknownTarget, ValueError) as error:
             raise pytest.UsageError(str(error)) from None

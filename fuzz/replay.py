@@ -116,7 +116,7 @@ def judge(trace: Trace, runs: Sequence[Once]) -> Replay:
     others = [one for one in failures if trace.signature and one.signature != trace.signature]
     if others:
         saved = str(Signature(*trace.signature))
-        notes.append(f"another failure than the saved one: {others[0].signature}, not {saved}")
+        notes.append(f"another failure than the saved one: {others[0].signature}, not {saved:.200}")
     verdict: Verdict = "FAILED" if len(failures) == len(runs) else "FLAKY"
     return Replay(verdict, len(failures), failures[0], tuple(notes))
 
@@ -131,7 +131,7 @@ def drift(trace: Trace, run: Once) -> Iterator[str]:
         if "failed" in (before, now):
             return
         if now and before != now:
-            yield f"op {op.id} {KIND_OF[type(op)]}: recorded {before!r}, now {now!r}"
+            yield f"op {op.id} {KIND_OF[type(op)]}: recorded {before!r:.60}, now {now!r}"
 
 
 def check_memory(trace: Trace) -> None:

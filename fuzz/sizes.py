@@ -29,7 +29,8 @@ def chunk_bytes(groups: Sequence[Group], chunk_blocks: int) -> int:
 def storage_bytes(geometry: Geometry) -> int:
     """About how much memory pool and host tier take; also where the geometry is refused."""
     pool = geometry.base_offset_bytes + logical_bytes(geometry.groups, geometry.blocks)
-    return max(pool, geometry.physical_bytes or 0) + geometry.host.capacity_bytes
+    aligned = -(-pool // geometry.tail_alignment) * geometry.tail_alignment
+    return max(pool, geometry.physical_bytes or aligned) + geometry.host.capacity_bytes
 
 
 def sum_bytes(group: Group, size_of: SizeOf, *, side: bool | None = None) -> int:

@@ -3,7 +3,11 @@
 A name may end with ``@variant``: which of several that a class stands for, such as a release.
 """
 
+import json
+import signal
+import subprocess
 import sys
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -14,6 +18,18 @@ from kvexact.impl.target import Target, Unavailable
 GROUP = "kvexact.targets"
 #: What is fuzzed unless somebody says otherwise; what takes one target takes the first.
 DEFAULT_TARGETS = ("cpu", "example")
+
+#: Imports a module, and ends as nothing else does.
+_TRIED = 87
+_TRY = f"""
+import json, os, sys
+sys.path[:] = json.loads(sys.argv[1])
+try:
+    __import__(sys.argv[2])
+except (Exception, SystemExit):
+    pass
+os._exit({_TRIED})
+"""
 
 
 class UnknownTarget(ValueError):
@@ -39,8 +55,9 @@ class NamedTarget:
             Unavailable: it cannot, or its own code fails at it.
         """
         try:
-            self.target_type.check_available()
-            return self.target_type()
+            with redirect_stdout(sys.stderr):
+                self.target_type.check_available()
+                return self.target_type()
         except Unavailable:
             raise
         except Exception as error:
@@ -66,7 +83,7 @@ def find_target(name: str) -> NamedTarget:
         known = {entry.name: entry.value for entry in entry_points(group=GROUP)}
         if base not in known:
             raise UnknownTarget(
-                f"target {base!r} is not registered; use one of {', '.join(sorted(known))}, "
+                f"target {base!r:.80} is not registered; use one of {', '.join(sorted(known))}, "
                 f"or module:Class"
             )
         place = known[base]
@@ -74,17 +91,18 @@ def find_target(name: str) -> NamedTarget:
         sys.path.append(here)
     module_name, _, class_name = place.partition(":")
     try:
-        found: object = import_module(module_name)
+        with redirect_stdout(sys.stderr):
+            found: object = import_module(module_name)
         for part in class_name.split("."):
             found = getattr(found, part)
     except (Exception, SystemExit) as error:
         raise UnknownTarget(
-            f"target {name!r} cannot be imported ({_said(error)}); "
+            f"target {name!r:.80} cannot be imported ({_said(error)}); "
             f"give module:Class of an importable module"
         ) from error
     if not isinstance(found, type) or not issubclass(found, Target):
         raise UnknownTarget(
-            f"target {name!r} is {found!r:.60}; it must be a subclass of kvexact.Target"
+            f"target {name!r:.80} is {found!r:.60}; it must be a subclass of kvexact.Target"
         )
     if variant:
         try:
@@ -94,10 +112,40 @@ def find_target(name: str) -> NamedTarget:
     return NamedTarget(name, found)
 
 
+def try_import(name: str) -> None:
+    """Import the module of ``module:Class`` in a process that goes away, before this one does it.
+
+    Whatever else fails at it, `find_target` says.
+
+    Raises:
+        UnknownTarget: it ends its process.
+    """
+    module, colon, _ = name.partition("@")[0].partition(":")
+    if not colon or module in sys.modules:
+        return
+    path = json.dumps([*sys.path, str(Path.cwd())])
+    ended = subprocess.run(
+        [sys.executable, "-c", _TRY, path, module],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        process_group=0,  # so that Ctrl-C is none that the module raised
+        check=False,
+    ).returncode
+    if ended != _TRIED:
+        known = {-number.value: number.name for number in signal.Signals}
+        how = known.get(ended, f"exit status {ended}")
+        raise UnknownTarget(
+            f"target {name!r:.80} cannot be imported: {module} ends the process that imports it "
+            f"({how}); mend the module"
+        )
+
+
 def why_unavailable(target: NamedTarget) -> str | None:
     """Why a target cannot run here, with the mend; None: it can."""
     try:
-        target.target_type.check_available()
+        with redirect_stdout(sys.stderr):
+            target.target_type.check_available()
     except Unavailable as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - a target's own code may raise anything

@@ -100,20 +100,20 @@ def whole(owner: str, name: str, value: Any, least: int) -> None:
     """Check that ``value`` is an int of at least ``least`` (bool is no int here)."""
     if type(value) is not int or not least <= value <= _SIZE_MAX:
         raise GeometryError(
-            f"{owner}: {name} is {value!r}; it must be a whole number from {least} to 2^62"
+            f"{owner}: {name} is {value!r:.60}; it must be a whole number from {least} to 2^62"
         )
 
 
 def named(owner: str, name: str, value: Any, known: tuple[str, ...]) -> None:
     """Check that ``value`` is one of the ``known`` names."""
     if value not in known:
-        raise GeometryError(f"{owner}: {name} is {value!r}; use one of {', '.join(known)}")
+        raise GeometryError(f"{owner}: {name} is {value!r:.60}; use one of {', '.join(known)}")
 
 
 def flag(owner: str, name: str, value: Any) -> None:
     """Check that ``value`` is a bool."""
     if type(value) is not bool:
-        raise GeometryError(f"{owner}: {name} is {value!r}; use True or False")
+        raise GeometryError(f"{owner}: {name} is {value!r:.60}; use True or False")
 
 
 def scale(owner: str, name: str, value: Any) -> None:
@@ -124,7 +124,7 @@ def scale(owner: str, name: str, value: Any) -> None:
         or unpack("<f", pack("<f", value)) != (value,)
     ):
         raise GeometryError(
-            f"{owner}: {name} is {value!r}; it must be a float from 2^-100 to 2^100 that fp32 "
+            f"{owner}: {name} is {value!r:.60}; it must be a float from 2^-100 to 2^100 that fp32 "
             f"holds exactly, such as 0.5"
         )
 
@@ -133,7 +133,7 @@ def tuple_of(owner: str, name: str, value: Any, kind: type) -> None:
     """Check that ``value`` is a non-empty tuple of ``kind``."""
     if type(value) is not tuple or not value or any(type(item) is not kind for item in value):
         raise GeometryError(
-            f"{owner}: {name} is {value!r}; it must be a tuple of at least one {kind.__name__}"
+            f"{owner}: {name} is {value!r:.60}; it must be a tuple of at least one {kind.__name__}"
         )
 
 

@@ -160,6 +160,8 @@ def test_what_is_too_large_is_not_run() -> None:
     with pytest.raises(TooLargeError, match="use fewer blocks"):
         replay(large, find_target("cpu"))
     check_memory(replace(large, geometry=replace(GEOMETRY, blocks=MEMORY_BYTES // 16 - 1)))
+    with pytest.raises(TooLargeError, match="34,359,738,"):
+        check_memory(replace(COPY, geometry=replace(GEOMETRY, tail_alignment=2**35)))
 
 
 def test_what_is_too_large_is_planned_where_there_are_no_ops() -> None:

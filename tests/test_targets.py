@@ -1,0 +1,83 @@
+"""Code of a target around its ops: importing it, making it, what it prints."""
+
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kvexact.fuzz.cli import main
+from kvexact.fuzz.isolate import Isolation
+from kvexact.fuzz.run import execute
+from kvexact.fuzz.self_check import _GEOMETRY, _OPS
+from kvexact.fuzz.targets import find_target
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        ("leaves", "import os; os._exit(0)", "ends the process that imports it (exit status 0)"),
+        ("crashes", "import ctypes; ctypes.string_at(0)", "ends the process"),
+        ("interrupts", "raise KeyboardInterrupt", "(SIGINT)"),
+        ("exits", "raise SystemExit(3)", "cannot be imported (SystemExit: 3)"),
+        ("raises", "raise OSError('no\\nroom')", "cannot be imported (OSError: no room)"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_one_line(name: str, code: str, words: str) -> None:
+    Path(f"kv_{name}.py").write_text(code)
+    result = CliRunner().invoke(main, ["fuzz", "--target", f"kv_{name}:Target"])
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert result.stderr.startswith(f"kvexact: target 'kv_{name}:Target' cannot be imported")
+    assert words in result.stderr
+    told = subprocess.run(
+        [sys.executable, "-m", "pytest", "--pyargs", "kvexact.fuzz", f"--kv-target=kv_{name}:T"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == pytest.ExitCode.USAGE_ERROR
+    assert words in told.stderr
+
+
+TALKS = """
+import os
+from kvexact.impl.engine.engine import CpuEngine
+print("imported")
+
+class Talks(CpuEngine):
+    def __init__(self):
+        super().__init__()
+        print("made")
+
+    def apply(self, op, rows):
+        print("applied")
+        os.write(1, b"by number\\n")
+        return super().apply(op, rows)
+"""
+
+
+def test_what_a_target_prints_is_no_output_of_a_command(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    Path("kv_talks.py").write_text(TALKS)
+    with closing(Isolation(find_target("kv_talks:Talks"))) as isolation:
+        assert execute(isolation.make(), _GEOMETRY, _OPS)[1] is None
+    output, errors = capfd.readouterr()
+    assert output == ""
+    assert {"imported", "made", "applied", "by number"} <= set(errors.split("\n"))
+
+
+@pytest.mark.parametrize("target", ["x" * 100_000, "x:" + "y" * 100_000])
+def test_a_long_name_is_not_shown_whole(target: str) -> None:
+    result = CliRunner().invoke(main, ["fuzz", "--target", target])
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert len(result.stderr) < 2500
