@@ -10,6 +10,7 @@ from test_engine import ENGINES
 
 from kvexact.impl.engine import build
 from kvexact.impl.engine.cpu import CpuDevice
+from kvexact.impl.engine.device import COMPUTE
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.engine.tables import RAW_ONLY
 from kvexact.impl.target import DeviceLost, OutOfBounds, Rows
@@ -339,9 +340,9 @@ def test_launches_stay_in_scratch_memory(reverse: bool) -> None:
         sizes = 8, 8, 0x3F800000, 0x3F800000, 24, 3
         places = scratch.device + values, scratch.device + cells
         if kernel == "encode":
-            device.launch("encode", int8, 0, *sizes, *places)
+            device.launch(COMPUTE, "encode", int8, 0, *sizes, *places)
         else:
-            device.launch("decode", int8, *sizes, *reversed(places))
+            device.launch(COMPUTE, "decode", int8, *sizes, *reversed(places))
 
     for kernel in ("encode", "decode"):
         launch(kernel, 0, end - 72)

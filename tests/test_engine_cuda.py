@@ -191,7 +191,7 @@ def test_errors_that_stick(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(DeviceLost, match="table: an illegal memory access"):
         engine.apply(OPS[1], (np.zeros((3, 2, 2, 20), np.uint8),))
     with pytest.raises(DeviceLost, match="finish: an illegal memory access"):
-        engine.view("pool")
+        engine.probe()
 
 
 def test_cuda_engine_here() -> None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvexact.impl.engine.copies import Copies
-from kvexact.impl.engine.device import ROW_ALIGNMENT, WORD_BYTES, Device
+from kvexact.impl.engine.device import COMPUTE, ROW_ALIGNMENT, WORD_BYTES, Device
+from kvexact.impl.engine.order import InOrder, Work
 from kvexact.impl.engine.planner import raised
 from kvexact.impl.engine.plans import Plan
 from kvexact.impl.engine.tables import BlockTable, HostTable, distinct
@@ -24,10 +25,12 @@ from kvexact.refmodel.ops import (
     ReadValues,
     Reset,
     Restore,
+    Slot,
     WriteTokens,
     WriteValues,
     Zero,
 )
+from kvexact.refmodel.timed_ops import Fence, Poll, Step
 
 
 def _rows_start(slots: int) -> int:
@@ -43,6 +46,7 @@ class Cache:
     """
 
     device: Device
+    order: InOrder
     plan: Plan
     pool: int
     blocks: BlockTable
@@ -52,11 +56,9 @@ class Cache:
     copies: Copies
     transfers: Transfers
 
-    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+    def apply(self, op: Op, rows: Rows | None) -> Rows | bool | None:
         """Run an op. Raises as `Target.apply` says."""
-        found = _HANDLERS[type(op)](self, op, rows)
-        self.device.finish()
-        return found
+        return _HANDLERS[type(op)](self, op, rows)
 
     def allocate(self, op: Allocate, _: Rows | None) -> None:
         group = self.blocks.group(op.group)
@@ -85,14 +87,14 @@ class Cache:
             return
         start = _rows_start(len(slots))
         nbytes = start + sum([data.size for data in rows])
-        scratch = self.device.scratch_of(nbytes)
+        scratch = self.order.stage(nbytes)
         scratch.words[: len(slots)] = slots
         end = start
         for data in rows:
             scratch.bytes[end : end + data.size] = data.reshape(-1)
             end += data.size
-        self.device.push(nbytes)
-        self._scatter("write", index, len(slots), start)
+        self.device.push(COMPUTE, nbytes)
+        self._scatter("write", index, op.slots, start)
 
     def write_values(self, op: WriteValues, rows: Rows | None) -> None:
         index = self.blocks.group(op.group)
@@ -100,21 +102,25 @@ class Cache:
         assert rows is not None
         if slots:
             start = self.codecs.encode(index, slots, op.value_type, rows)
-            self._scatter("write_values", index, len(slots), start)
+            self._scatter("write_values", index, op.slots, start)
 
-    def _scatter(self, consumer: str, index: int, count: int, start: int) -> None:
-        """Store cells from ``start`` of scratch memory in the slots at its beginning."""
+    def _scatter(self, consumer: str, index: int, slots: Sequence[Slot | None], start: int) -> None:
+        """Store cells from ``start`` of the staging buffer in the slots at its beginning."""
         group = self.plan.groups[index]
-        self.device.launch(
-            "write",
-            *self.views.table(consumer, index),
-            self.device.scratch.device,
-            count,
-            group.kernel_slots,
-            self.plan.geometry.blocks * group.slots,
-            self.device.scratch.device + start,
-            self.pool,
-        )
+        work = Work(consumer, index, (), self.order.blocks(slots))
+        for table in self.order.compute(work):
+            self.device.launch(
+                COMPUTE,
+                "write",
+                *table,
+                self.device.scratch.device,
+                len(slots),
+                group.kernel_slots,
+                self.plan.geometry.blocks * group.slots,
+                self.device.scratch.device + start,
+                self.pool,
+            )
+        self.order.computed(work)
 
     def read(self, op: Read, _: Rows | None) -> Rows:
         index = self.blocks.group(op.group)
@@ -124,12 +130,14 @@ class Cache:
         sizes = [(count, s.layers, s.heads, s.cell_bytes) for s in shapes]
         start = _rows_start(count)
         nbytes = count * sum([s.layers * s.heads * s.cell_bytes for s in shapes])
-        scratch = self.device.scratch_of(start + nbytes)
+        scratch = self.order.stage(start + nbytes)
         if count:
             scratch.words[:count] = slots
-            self.device.push(WORD_BYTES * count)
-            self._gather(index, count, start)
-            self.device.pull(start, nbytes)
+            self.device.push(COMPUTE, WORD_BYTES * count)
+            work = self._gather(index, op.slots, start)
+            self.device.pull(COMPUTE, start, nbytes)
+            self.order.computed(work)
+            self.order.arrive()
         rows = []
         for size in sizes:
             end = start + size[0] * size[1] * size[2] * size[3]
@@ -142,31 +150,41 @@ class Cache:
         slots = self.blocks.slots(index, op.slots, unique=False, values=True)
         places = self.codecs.stage(index, slots)
         if slots:
-            self._gather(index, len(slots), places.cells)
-        return self.codecs.decode(index, len(slots), places)
+            work = self._gather(index, op.slots, places.cells)
+            self.codecs.decode(index, len(slots), places)
+            self.order.computed(work)
+            self.order.arrive()
+        return self.codecs.decoded(index, len(slots), places)
 
-    def _gather(self, index: int, count: int, start: int) -> None:
-        """Bring cells of the slots at the beginning of scratch memory to ``start`` of it."""
-        self.device.launch(
-            "read",
-            *self.views.table("read", index),
-            self.device.scratch.device,
-            count,
-            self.plan.groups[index].kernel_slots,
-            self.device.scratch.device + start,
-            self.pool,
-        )
+    def _gather(self, index: int, slots: Sequence[Slot | None], start: int) -> Work:
+        """Bring cells of the slots at the beginning of the staging buffer to ``start`` of it."""
+        work = Work("read", index, self.order.blocks(slots), ())
+        for table in self.order.compute(work):
+            self.device.launch(
+                COMPUTE,
+                "read",
+                *table,
+                self.device.scratch.device,
+                len(slots),
+                self.plan.groups[index].kernel_slots,
+                self.device.scratch.device + start,
+                self.pool,
+            )
+        return work
 
     def zero(self, op: Zero, _: Rows | None) -> None:
         self._clear(op.group, self._owned(op))
 
     def _clear(self, group: int, blocks: Sequence[int]) -> None:
         if blocks:
-            scratch = self.device.scratch_of(WORD_BYTES * len(blocks))
+            scratch = self.order.stage(WORD_BYTES * len(blocks))
             scratch.words[: len(blocks)] = blocks
-            self.device.push(WORD_BYTES * len(blocks))
-            table = self.views.table("zero", group)
-            self.device.launch("zero", *table, scratch.device, len(blocks), self.pool)
+            self.device.push(COMPUTE, WORD_BYTES * len(blocks))
+            work = Work("zero", group, (), blocks)
+            for table in self.order.compute(work):
+                address = scratch.device
+                self.device.launch(COMPUTE, "zero", *table, address, len(blocks), self.pool)
+            self.order.computed(work)
 
     def copy_blocks(self, op: CopyBlocks, _: Rows | None) -> None:
         index = self.blocks.group(op.group)
@@ -198,12 +216,22 @@ class Cache:
         self.host.require_used(slots)
         self.host.drop(slots)
 
+    def fence(self, _op: Fence, _: Rows | None) -> None:
+        self.order.finish()
+
+    def step(self, _op: Step, _: Rows | None) -> None:
+        self.device.pass_time()
+
+    def poll(self, op: Poll, _: Rows | None) -> bool:
+        return self.order.is_done(op.job)
+
     def reset(self, _op: Reset, _: Rows | None) -> None:
+        self.order.finish()
         self.blocks.reset()
         self.host.reset()
 
 
-_HANDLERS: dict[type[Op], Callable[[Cache, Any, Rows | None], Rows | None]] = {
+_HANDLERS: dict[type[Op], Callable[[Cache, Any, Rows | None], Rows | bool | None]] = {
     Allocate: Cache.allocate,
     Free: Cache.free,
     WriteTokens: Cache.write_tokens,
@@ -216,4 +244,7 @@ _HANDLERS: dict[type[Op], Callable[[Cache, Any, Rows | None], Rows | None]] = {
     ReadValues: Cache.read_values,
     Evict: Cache.evict,
     Reset: Cache.reset,
+    Fence: Cache.fence,
+    Step: Cache.step,
+    Poll: Cache.poll,
 }

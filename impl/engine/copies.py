@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from kvexact.impl.engine.device import WORD_BYTES, Device
+from kvexact.impl.engine.device import COMPUTE, WORD_BYTES, Device
+from kvexact.impl.engine.order import InOrder, Work
 from kvexact.impl.engine.plans import GroupPlan
-from kvexact.impl.engine.views import Views
 
 IdPair = tuple[int, int]
 
@@ -12,10 +12,10 @@ IdPair = tuple[int, int]
 class Copies:
     """Copies pairs of blocks one after the other, as far as that shows in parallel."""
 
-    def __init__(self, device: Device, views: Views, pool_address: int) -> None:
+    def __init__(self, device: Device, pool_address: int, order: InOrder) -> None:
         self.device = device
-        self.views = views
         self.pool_address = pool_address
+        self.order = order
 
     def run(
         self, index: int, group: GroupPlan, pairs: Sequence[IdPair], tokens: int | None
@@ -25,22 +25,25 @@ class Copies:
         if not pairs or tokens == 0:
             return
         if tokens is None:
-            table, first, block_tokens, count = self.views.table("copy", index), 1, 1, 1
+            consumer, first, block_tokens, count = "copy", 1, 1, 1
         else:
-            table = self.views.table("partial_copy", index)
+            consumer = "partial_copy"
             first, block_tokens, count = group.slots, group.kernel_slots, tokens
         total = len(pairs)
-        scratch = self.device.scratch_of(2 * WORD_BYTES * total)
-        scratch.words[:total] = [pair[0] * first for pair in pairs]
-        scratch.words[total : 2 * total] = [pair[1] * first for pair in pairs]
-        self.device.push(2 * WORD_BYTES * total)
-        source = scratch.device
+        sources, targets = zip(*pairs, strict=True)
+        work = Work(consumer, index, sources, targets)
+        scratch = self.order.stage(2 * WORD_BYTES * total)
+        scratch.words[:total] = [block * first for block in sources]
+        scratch.words[total : 2 * total] = [block * first for block in targets]
+        self.device.push(COMPUTE, 2 * WORD_BYTES * total)
+        start = scratch.device
         for size in self.waves(pairs):
-            target = source + WORD_BYTES * total
-            self.device.launch(
-                "copy", *table, source, target, size, count, block_tokens, self.pool_address
-            )
-            source += WORD_BYTES * size
+            places = start, start + WORD_BYTES * total
+            sizes = size, count, block_tokens
+            for table in self.order.compute(work):
+                self.device.launch(COMPUTE, "copy", *table, *places, *sizes, self.pool_address)
+            start += WORD_BYTES * size
+        self.order.computed(work)
 
     def tokens(self, tokens: int | None) -> int | None:
         """How many token slots of each block are copied; None for all."""

@@ -9,7 +9,7 @@ import mmap
 import weakref
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from kvexact.impl.engine.device import (
     SCRATCH,
     SCRATCH_BYTES,
     WORD_BYTES,
+    Batch,
     Device,
     Scratch,
     Words,
@@ -124,7 +125,7 @@ class CpuDevice(Device):
     def _register(self, area: int, address: int, nbytes: int) -> None:
         self._context[_AREAS + 2 * area : _AREAS + 2 * area + 2] = address, address + nbytes
 
-    def _make_scratch(self, nbytes: int) -> Scratch:
+    def _make_scratch(self, number: int, nbytes: int) -> Scratch:  # noqa: ARG002 - there is one
         data, address = guarded(nbytes)
         data.fill(POISON)
         self._register(SCRATCH, address, nbytes)
@@ -154,29 +155,46 @@ class CpuDevice(Device):
         self._tables.append(kept)
         return int(kept.ctypes.data)
 
-    def push(self, nbytes: int) -> None:
+    def push(self, stream: int, nbytes: int) -> None:
         """Both sides are one."""
 
-    def pull(self, start: int, nbytes: int) -> None:
+    def pull(self, stream: int, start: int, nbytes: int) -> None:
         """Both sides are one."""
 
-    def launch(self, kernel: str, *arguments: int) -> None:
+    def launch(self, stream: int, kernel: str, *arguments: int) -> None:  # noqa: ARG002
         """See `Device`."""
-        error = self._entries[kernel](self._context_address, *arguments)
         counts = self.counts
         counts[kernel] = counts.get(kernel, 0) + 1
+        self._call(kernel, arguments)
+
+    def _call(self, kernel: str, arguments: tuple[int, ...]) -> None:
+        error = self._entries[kernel](self._context_address, *arguments)
         if error:
             self._report(kernel, error)
 
-    def copy_batch(self, count: int, *, to_pool: bool) -> None:
+    def copy_batch(self, stream: int, batch: Batch) -> None:
         """See `Device`."""
-        pool = self.scratch.host
-        host = pool + WORD_BYTES * count
-        lengths = host + WORD_BYTES * count
+        first, end, total, to_pool, _ = batch
+        pool = self.scratch.host + WORD_BYTES * first
+        host = pool + WORD_BYTES * total
+        lengths = host + WORD_BYTES * total
         if to_pool:
-            self.launch("copy_batch", HOST, POOL, pool, host, lengths, count)
+            self.launch(stream, "copy_batch", HOST, POOL, pool, host, lengths, end - first)
         else:
-            self.launch("copy_batch", POOL, HOST, host, pool, lengths, count)
+            self.launch(stream, "copy_batch", POOL, HOST, host, pool, lengths, end - first)
+
+    def record(self, stream: int) -> Any:
+        """All work has ended."""
+
+    def wait(self, stream: int, event: Any) -> None:
+        """All work has ended."""
+
+    def query(self, event: Any) -> bool:  # noqa: ARG002
+        """All work has ended."""
+        return True
+
+    def synchronize(self, event: Any) -> None:
+        """All work has ended."""
 
     def _report(self, kernel: str, error: int) -> None:
         address, nbytes = (int(word) for word in self._context[[_BAD_ADDRESS, _BAD_BYTES]])
@@ -197,12 +215,18 @@ class CpuDevice(Device):
         """Work is done when it is enqueued."""
 
     def release(self) -> None:
-        """See `Device`; scratch memory gets its first size and bytes: every trace runs alike."""
-        if len(self.scratch.bytes) > SCRATCH_BYTES:
-            self.scratch = self._make_scratch(SCRATCH_BYTES)
-        self.scratch.bytes.fill(POISON)
+        """See `Device`; staging gets its first size and bytes: every trace runs alike."""
+        self._renew_buffers()
         self._areas.clear()
         self._tables.clear()
         self._context[_AREAS : _AREAS + 4] = 0
         self._context[_MET:] = 0
         self.counts.clear()
+
+    def _renew_buffers(self) -> None:
+        """Staging buffers of the first size, poisoned."""
+        for number, buffer in enumerate(self._buffers):
+            if len(buffer.bytes) > SCRATCH_BYTES:
+                self._buffers[number] = self._make_scratch(number, SCRATCH_BYTES)
+            self._buffers[number].bytes.fill(POISON)
+        self.scratch = self._buffers[0]

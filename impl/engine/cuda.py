@@ -1,7 +1,7 @@
-"""The CUDA device. PyTorch owns device memory, pinned host memory and the stream.
+"""The CUDA device. PyTorch owns device memory, pinned host memory, streams and events.
 
 A GPU does not check a kernel's accesses before they are made. So each area lies between poisoned
-guard bands, which are compared after every op; copies between tiers are checked beforehand.
+guard bands, which are compared when all work is done; copies between tiers are checked beforehand.
 
 Its bookkeeping is tested against a stand-in for the driver; docs/gpu.md says what a GPU run covers.
 """
@@ -21,7 +21,8 @@ from kvexact.impl.engine.device import (
     KERNELS,
     POISON,
     POOL,
-    WORD_BYTES,
+    STREAMS,
+    Batch,
     Device,
     Scratch,
     Words,
@@ -31,7 +32,8 @@ from kvexact.impl.target import Bytes, DeviceLost, OutOfBounds, Unavailable
 #: Bytes of a guard band; a multiple of 256, which is how areas are aligned.
 _GUARD_BYTES = 4096
 
-_SOURCE_READ_IN_STREAM_ORDER = 1
+#: The driver's CUmemcpySrcAccessOrder.
+_STREAM_ORDER, _ANY_ORDER = 1, 3
 
 
 class _CopyAttributes(ctypes.Structure):
@@ -87,6 +89,17 @@ class _Area:
         return bool((starts >= 0).all() and (starts + lengths <= self.registered_bytes).all())
 
 
+class _Buffer(Scratch):
+    """A staging buffer: ``front`` is pinned, ``back`` on the GPU."""
+
+    __slots__ = ("back", "front")
+
+    def __init__(self, torch: Any, nbytes: int) -> None:
+        self.front = torch.full((nbytes,), POISON, dtype=torch.uint8, pin_memory=True)
+        self.back = torch.full((nbytes,), POISON, dtype=torch.uint8, device="cuda")
+        super().__init__(self.front.numpy(), self.front.data_ptr(), self.back.data_ptr())
+
+
 class CudaDevice(Device):
     """See the module."""
 
@@ -95,8 +108,7 @@ class CudaDevice(Device):
     def __init__(self, macros: tuple[str, ...] = (), source: Path = build.SOURCE) -> None:
         self._torch = _torch()
         self._torch.cuda.init()
-        self._stream = self._torch.cuda.Stream()
-        self._handle = int(self._stream.cuda_stream)
+        self._streams = [self._torch.cuda.Stream() for _ in STREAMS]
         library = ctypes.CDLL(str(build.cuda_library(macros, source)))
         self._entries = {name: getattr(library, f"kv_{name}") for name in KERNELS}
         for name, count in KERNELS.items():
@@ -121,14 +133,11 @@ class CudaDevice(Device):
         except RuntimeError as error:
             raise DeviceLost(f"{what}: {text}; {error}") from error
 
-    def _make_scratch(self, nbytes: int) -> Scratch:
-        torch = self._torch
+    def _make_scratch(self, number: int, nbytes: int) -> Scratch:  # noqa: ARG002 - all are alike
         with self._probing("scratch"):
-            self._host_side = torch.full((nbytes,), POISON, dtype=torch.uint8, pin_memory=True)
-            self._device_side = torch.full((nbytes,), POISON, dtype=torch.uint8, device="cuda")
-            torch.cuda.synchronize()
-        host, device = self._host_side.data_ptr(), self._device_side.data_ptr()
-        return Scratch(self._host_side.numpy(), int(host), int(device))
+            made = _Buffer(self._torch, nbytes)
+            self._torch.cuda.synchronize()
+        return made
 
     def allocate(self, area: int, nbytes: int, registered_bytes: int) -> int:
         """See `Device`. The host tier is pinned and mapped, so kernels may read it."""
@@ -140,7 +149,6 @@ class CudaDevice(Device):
 
     def view(self, area: int) -> Bytes:
         """See `Device`; a copy of the pool, the very bytes of the host tier."""
-        self.finish()
         with self._probing("view"):
             view: Bytes = self._areas[area].data.cpu().numpy()
         return view
@@ -159,61 +167,65 @@ class CudaDevice(Device):
         self._tables.append(kept)
         return int(kept.data_ptr())
 
-    def push(self, nbytes: int) -> None:
-        """See `Device`. `finish` ends every op, so the host's side is not changed too early."""
-        with self._probing("push"), self._torch.cuda.stream(self._stream):
-            self._device_side[:nbytes].copy_(self._host_side[:nbytes], non_blocking=True)
+    def _sides(self) -> tuple[Any, Any]:
+        """The host's and the device's side of the staging buffer."""
+        assert isinstance(self.scratch, _Buffer)
+        return self.scratch.front, self.scratch.back
 
-    def pull(self, start: int, nbytes: int) -> None:
+    def push(self, stream: int, nbytes: int) -> None:
         """See `Device`."""
-        end = start + nbytes
-        with self._probing("pull"), self._torch.cuda.stream(self._stream):
-            self._host_side[start:end].copy_(self._device_side[start:end], non_blocking=True)
-            self._stream.synchronize()
+        front, back = self._sides()
+        with self._probing("push"), self._torch.cuda.stream(self._streams[stream]):
+            back[:nbytes].copy_(front[:nbytes], non_blocking=True)
 
-    def launch(self, kernel: str, *arguments: int) -> None:
+    def pull(self, stream: int, start: int, nbytes: int) -> None:
+        """See `Device`."""
+        front, back = self._sides()
+        end = start + nbytes
+        with self._probing("pull"), self._torch.cuda.stream(self._streams[stream]):
+            front[start:end].copy_(back[start:end], non_blocking=True)
+
+    def launch(self, stream: int, kernel: str, *arguments: int) -> None:
         """See `Device`; what a kernel does wrong shows in `finish`."""
         self.count(kernel)
-        code = self._entries[kernel](self._handle, *arguments)
+        code = self._entries[kernel](self._streams[stream].cuda_stream, *arguments)
         if code:
             self._failed(kernel, code)
 
-    def copy_batch(self, count: int, *, to_pool: bool) -> None:
+    def copy_batch(self, stream: int, batch: Batch) -> None:
         """See `Device`."""
-        pool, host, lengths = self.scratch.words[: 3 * count].reshape(3, count)
+        first, end, total = batch.first, batch.end, batch.total
+        pool, host, lengths = self.scratch.words[: 3 * total].reshape(3, total)[:, first:end]
         for area, addresses in ((POOL, pool), (HOST, host)):
             if not self._areas[area].covers(addresses, lengths):
                 raise OutOfBounds("copy_batch: a range is outside registered memory")
         self.count("copy_batch")
-        step = WORD_BYTES * count
-        words = self.scratch.host
-        targets, sources = (words, words + step) if to_pool else (words + step, words)
-        code = self._batched(targets, sources, words + 2 * step, count)
+        targets, sources = (pool, host) if batch.to_pool else (host, pool)
+        order = _ANY_ORDER if batch.any_order else _STREAM_ORDER
+        code = self._batched(stream, targets, sources, lengths, order)
         if code:
             self._failed("copy_batch", code)
 
-    def _batched(self, targets: int, sources: int, lengths: int, count: int) -> int:
+    def _batched(
+        self, stream: int, targets: Words, sources: Words, lengths: Words, order: int
+    ) -> int:
         """One call of the driver if it has one, else a copy after the other; an error or 0."""
         pointer = ctypes.c_void_p
-        attributes = _CopyAttributes(_SOURCE_READ_IN_STREAM_ORDER)
+        words = (targets, sources, lengths)
+        handle = pointer(self._streams[stream].cuda_stream)
+        attributes = _CopyAttributes(order)
         first = ctypes.c_size_t(0)
-        arrays = (pointer(targets), pointer(sources), pointer(lengths), ctypes.c_size_t(count))
+        arrays = (*[pointer(array.ctypes.data) for array in words], ctypes.c_size_t(len(targets)))
         shared = (*arrays, ctypes.byref(attributes), ctypes.byref(first), ctypes.c_size_t(1))
-        stream = pointer(self._handle)
         # CUDA 13 took the index of the failed copy away from the signature of CUDA 12.8.
         if hasattr(self._driver, "cuMemcpyBatchAsync_v2"):
-            return int(self._driver.cuMemcpyBatchAsync_v2(*shared, stream))
+            return int(self._driver.cuMemcpyBatchAsync_v2(*shared, handle))
         if hasattr(self._driver, "cuMemcpyBatchAsync"):
             failed = ctypes.c_size_t(0)
-            return int(self._driver.cuMemcpyBatchAsync(*shared, ctypes.byref(failed), stream))
-        words = self.scratch.words
-        base = self.scratch.host
-        starts = [(place - base) // WORD_BYTES for place in (targets, sources, lengths)]
-        for target, source, length in zip(
-            *(words[at : at + count].tolist() for at in starts), strict=True
-        ):
+            return int(self._driver.cuMemcpyBatchAsync(*shared, ctypes.byref(failed), handle))
+        for target, source, length in zip(*[array.tolist() for array in words], strict=True):
             code = self._driver.cuMemcpyAsync(
-                pointer(target), pointer(source), ctypes.c_size_t(length), stream
+                pointer(target), pointer(source), ctypes.c_size_t(length), handle
             )
             if code:
                 return int(code)
@@ -224,17 +236,45 @@ class CudaDevice(Device):
         self._probe(what, f"CUDA error {code}")
         raise RuntimeError(f"{what}: CUDA error {code}")
 
+    # Order.
+
+    def record(self, stream: int) -> Any:
+        """See `Device`."""
+        event = self._torch.cuda.Event()
+        with self._probing("record"):
+            event.record(self._streams[stream])
+        return event
+
+    def wait(self, stream: int, event: Any) -> None:
+        """See `Device`."""
+        with self._probing("wait"):
+            self._streams[stream].wait_event(event)
+
+    def query(self, event: Any) -> bool:
+        """See `Device`."""
+        with self._probing("query"):
+            return bool(event.query())
+
+    def synchronize(self, event: Any) -> None:
+        """See `Device`."""
+        with self._probing("synchronize"):
+            event.synchronize()
+
     def finish(self) -> None:
         """See `Device`."""
         with self._probing("finish"):
-            self._stream.synchronize()
+            for stream in self._streams:
+                stream.synchronize()
             overrun = [area for area, made in self._areas.items() if made.is_overrun()]
         for area in overrun:
             name = "pool" if area == POOL else "host tier"
             raise OutOfBounds(f"bytes around the {name} were written")
 
     def release(self) -> None:
-        """See `Device`."""
-        self._areas.clear()
-        self._tables.clear()
-        self.counts.clear()
+        """See `Device`; what is pending ends first, for it cannot be called back."""
+        try:
+            self._torch.cuda.synchronize()
+        finally:
+            self._areas.clear()
+            self._tables.clear()
+            self.counts.clear()

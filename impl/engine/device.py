@@ -1,12 +1,13 @@
 """The small interface between the engine and a device: memory, copies, launches.
 
-No byte of the pool or the host tier is touched except through it. Work is enqueued in order on one
-stream; `finish` waits for it and reports what went wrong.
+No byte of the pool or the host tier is touched except through it. Work is enqueued in one of three
+streams, each in order; events say what of it has ended. `finish` waits for all of it and reports
+what went wrong.
 """
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ Words = npt.NDArray[np.int64]
 
 #: Areas of memory; kernels.cu has the same numbers.
 POOL, HOST, SCRATCH = 0, 1, 2
+
+#: Streams: writes, zeroing, copies and reads; pool to host tier; host tier to pool.
+COMPUTE, STORE, LOAD = STREAMS = (0, 1, 2)
 
 #: Arguments of each kernel's entry point, the context or stream included.
 KERNELS = {
@@ -43,7 +47,7 @@ SCRATCH_BYTES = 16 * 1024
 
 
 class Scratch:
-    """Memory through which ids, descriptors and rows go to the device, and rows come back.
+    """A staging buffer: ids, descriptors and rows go through it to the device, and rows come back.
 
     Attributes:
         bytes, words: the host's side, as bytes and as 64-bit integers.
@@ -60,8 +64,24 @@ class Scratch:
         self.device = device
 
 
+class Batch(NamedTuple):
+    """Copies ``first`` to ``end`` of ``total`` that the words of the staging buffer describe.
+
+    First come all addresses in the pool, then those in the host tier, then lengths.
+
+    Attributes:
+        any_order: whether sources may be read out of stream order, until the batch has ended.
+    """
+
+    first: int
+    end: int
+    total: int
+    to_pool: bool
+    any_order: bool
+
+
 class Device(ABC):
-    """One stream and the memory of one engine.
+    """The streams and the memory of one engine.
 
     Args:
         macros: for the compiler of the kernels; this is how faults in kernels are planted.
@@ -75,13 +95,22 @@ class Device(ABC):
         self.source = source
         #: Launches and copies since the last `release`, by name.
         self.counts: dict[str, int] = {}
-        self.scratch = self._make_scratch(SCRATCH_BYTES)
+        self._buffers: list[Scratch] = []
+        #: The staging buffer that work uses now.
+        self.scratch = self.scratch_of(0)
 
-    def scratch_of(self, nbytes: int) -> Scratch:
-        """Scratch memory of at least ``nbytes``; what an earlier op put there may be gone."""
+    def scratch_of(self, nbytes: int, number: int = 0) -> Scratch:
+        """Use a staging buffer from now on, and make it ``nbytes`` long at least.
+
+        Its last use must have ended; what that put there may be gone.
+        """
+        buffers = self._buffers
+        while number >= len(buffers):
+            buffers.append(self._make_scratch(len(buffers), SCRATCH_BYTES))
+        self.scratch = buffers[number]
         if nbytes > len(self.scratch.bytes):
-            self.finish()
-            self.scratch = self._make_scratch(1 << (nbytes - 1).bit_length())
+            self.scratch = self._make_scratch(number, 1 << (nbytes - 1).bit_length())
+            buffers[number] = self.scratch
         return self.scratch
 
     def count(self, what: str) -> None:
@@ -89,8 +118,8 @@ class Device(ABC):
         self.counts[what] = self.counts.get(what, 0) + 1
 
     @abstractmethod
-    def _make_scratch(self, nbytes: int) -> Scratch:
-        """New poisoned scratch memory instead of the old."""
+    def _make_scratch(self, number: int, nbytes: int) -> Scratch:
+        """A new poisoned staging buffer instead of the old one of this number."""
 
     @abstractmethod
     def allocate(self, area: int, nbytes: int, registered_bytes: int) -> int:
@@ -105,26 +134,28 @@ class Device(ABC):
 
     @abstractmethod
     def view(self, area: int) -> Bytes:
-        """All bytes of an area after `finish`; a copy only where the host cannot see them."""
+        """All bytes of an area as they are; a copy only where the host cannot see them."""
 
     @abstractmethod
     def load(self, area: int, data: Bytes) -> None:
-        """Overwrite an area."""
+        """Overwrite an area, of which no work is pending."""
 
     @abstractmethod
     def table(self, words: Words) -> int:
         """The address of a constant table where kernels read it; it lives until `release`."""
 
-    @abstractmethod
-    def push(self, nbytes: int) -> None:
-        """Bring the first ``nbytes`` of scratch memory to the device's side."""
+    # Work. All of it may raise what `launch` raises, also for work that was enqueued before.
 
     @abstractmethod
-    def pull(self, start: int, nbytes: int) -> None:
-        """Bring bytes of scratch memory back to the host's side, all work done."""
+    def push(self, stream: int, nbytes: int) -> None:
+        """Bring the first ``nbytes`` of the staging buffer to the device's side."""
 
     @abstractmethod
-    def launch(self, kernel: str, *arguments: int) -> None:
+    def pull(self, stream: int, start: int, nbytes: int) -> None:
+        """Bring bytes of the staging buffer back to the host's side."""
+
+    @abstractmethod
+    def launch(self, stream: int, kernel: str, *arguments: int) -> None:
         """Enqueue a kernel.
 
         Raises:
@@ -133,14 +164,36 @@ class Device(ABC):
         """
 
     @abstractmethod
-    def copy_batch(self, count: int, *, to_pool: bool) -> None:
-        """Enqueue ``count`` copies between the tiers.
-
-        Scratch words hold the addresses in the pool, then those in the host tier, then the lengths.
+    def copy_batch(self, stream: int, batch: Batch) -> None:
+        """Enqueue copies between the tiers.
 
         Raises:
             OutOfBounds: a range is not inside its area.
         """
+
+    # Order.
+
+    def begin(self, op: int) -> None:  # noqa: B027 - where nobody asks
+        """Name what follows by the id of its op."""
+
+    @abstractmethod
+    def record(self, stream: int) -> Any:
+        """An event behind all work that was enqueued in a stream so far."""
+
+    @abstractmethod
+    def wait(self, stream: int, event: Any) -> None:
+        """Let later work of a stream wait for an event."""
+
+    @abstractmethod
+    def query(self, event: Any) -> bool:
+        """Whether all work before an event has ended."""
+
+    @abstractmethod
+    def synchronize(self, event: Any) -> None:
+        """Return when all work before an event has ended."""
+
+    def pass_time(self) -> None:  # noqa: B027 - time passes by itself
+        """The host does something else meanwhile."""
 
     def gates(self) -> dict[str, int]:
         """Tasks of kernels since the last `release` by the path they took; none where not known."""
@@ -157,4 +210,4 @@ class Device(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Give areas and tables back."""
+        """Give areas and tables back, whatever is pending."""

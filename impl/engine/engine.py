@@ -13,16 +13,19 @@ from kvexact.impl.engine.copies import Copies
 from kvexact.impl.engine.cpu import CpuDevice
 from kvexact.impl.engine.device import HOST, POOL, Device
 from kvexact.impl.engine.manager import HANDLERS, Manager
+from kvexact.impl.engine.order import InOrder
 from kvexact.impl.engine.planner import Planner
 from kvexact.impl.engine.plans import Plan
 from kvexact.impl.engine.refusals import Refusals
 from kvexact.impl.engine.regions import Registered, Registrar, facts
+from kvexact.impl.engine.simulated import SimulatedDevice
+from kvexact.impl.engine.stream_order import StreamOrder
 from kvexact.impl.engine.tables import BlockTable, HostTable
 from kvexact.impl.engine.transfers import Transfers
 from kvexact.impl.engine.values import Codecs
 from kvexact.impl.engine.views import Views
 from kvexact.impl.target import Allocate, Area, Bytes, Facts, Result, Rows, Target
-from kvexact.refmodel.ops import Op
+from kvexact.refmodel.ops import BLOCK_OPS, TIMED_OPS, Op
 from kvexact.refmodel.spec import Geometry
 
 _AREAS: dict[Area, int] = {"pool": POOL, "host": HOST}
@@ -40,6 +43,7 @@ class Engine(Target):
     block_table: ClassVar[type[BlockTable]] = BlockTable
     host_table: ClassVar[type[HostTable]] = HostTable
     views: ClassVar[type[Views]] = Views
+    order: ClassVar[type[InOrder]] = InOrder
     codecs: ClassVar[type[Codecs]] = Codecs
     copies: ClassVar[type[Copies]] = Copies
     transfers: ClassVar[type[Transfers]] = Transfers
@@ -90,25 +94,29 @@ class Engine(Target):
         pool = device.allocate(POOL, plan.physical_bytes, plan.physical_bytes)
         host = device.allocate(HOST, registered.worker_slots * row, registered.host_rows * row)
         views = self.views(plan, device)
+        order = self.order(views, device)
         self._cache = Cache(
             device,
+            order,
             plan,
             pool,
             self.block_table(plan),
             self.host_table(plan.scheduler_slots, plan.geometry.host.chunk_blocks),
             views,
-            self.codecs(plan, device),
-            self.copies(device, views, pool),
-            self.transfers(plan, registered, device, pool, host),
+            self.codecs(plan, device, order),
+            self.copies(device, pool, order),
+            self.transfers(plan, registered, device, pool, host, order),
         )
         self._manager = None
         return facts(plan, registered)
 
     def apply(self, op: Op, rows: Rows | None) -> Result:
         """See `Target`."""
+        cache = self._live()
+        cache.order.begin(op.id)
         if type(op) in HANDLERS:
             return self._requests().apply(op, rows)
-        return self._live().apply(op, rows)
+        return cache.apply(op, rows)
 
     def _requests(self) -> Manager:
         """The manager, made for the first op on a request."""
@@ -127,7 +135,9 @@ class Engine(Target):
 
     def load(self, area: Area, data: Bytes) -> None:
         """See `Target`."""
-        self._live().device.load(_AREAS[area], data)
+        cache = self._live()
+        cache.order.finish()
+        cache.device.load(_AREAS[area], data)
 
     def close(self) -> None:
         """See `Target`."""
@@ -165,6 +175,36 @@ def cpu_engine(lanes: int, *, reverse: bool) -> type[CpuEngine]:
     """A `CpuEngine` that runs parallel tasks in another way."""
     name = f"CpuEngine{lanes}{'Reverse' if reverse else ''}"
     return type(name, (CpuEngine,), {"lanes": lanes, "reverse": reverse})
+
+
+class StreamsEngine(Engine):
+    """The asynchronous engine on simulated streams, whose order a schedule chooses."""
+
+    op_kinds: ClassVar[frozenset[str]] = frozenset({**BLOCK_OPS, **TIMED_OPS})
+    is_async: ClassVar[bool] = True
+    order: ClassVar[type[InOrder]] = StreamOrder
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._number = 1
+
+    @classmethod
+    def check_available(cls) -> None:
+        """See `Target`: it needs a C++ compiler."""
+        build.host_library(cls.macros)
+
+    def make_device(self) -> Device:
+        """See `Engine`."""
+        return SimulatedDevice(self.macros, number=self._number)
+
+    def schedule(self, number: int) -> None:
+        """See `Target`."""
+        self._number = number
+        if isinstance(self._device, SimulatedDevice):
+            self._device.number = number
+
+    def probe(self) -> None:
+        """See `Target`: what is pending after an error runs no more."""
 
 
 class CudaEngine(Engine):

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvexact.impl.engine.device import WORD_BYTES, Device, Words
+from kvexact.impl.engine.device import WORD_BYTES, Batch, Device, Words
+from kvexact.impl.engine.order import InOrder, Transfer
 from kvexact.impl.engine.plans import GroupPlan, Plan, SetPlan
 from kvexact.impl.engine.regions import Region, Registered
 from kvexact.impl.engine.tables import Moves
@@ -27,6 +28,7 @@ class GroupRuns(NamedTuple):
         pool, stride: address in block 0, bytes from block to block.
         row, part: offset in a host row of part 0, bytes from part to part.
         length: content bytes.
+        starts: the first run of each layer, and the number of runs.
         fast: whether the kernel can move every run.
     """
 
@@ -35,7 +37,15 @@ class GroupRuns(NamedTuple):
     row: Words
     part: Words
     length: Words
+    starts: tuple[int, ...]
     fast: bool
+
+    def part_of(self, layer: int | None) -> tuple[Words, ...]:
+        """Pool, stride, row, part and length of one layer's runs, or of all for None."""
+        if layer is None:
+            return self[:5]
+        low, high = self.starts[layer : layer + 2] if layer < len(self.starts) - 1 else (0, 0)
+        return tuple([words[low:high] for words in self[:5]])
 
 
 class Transfers:
@@ -48,9 +58,11 @@ class Transfers:
         device: Device,
         pool_address: int,
         host_address: int,
+        order: InOrder,
     ) -> None:
         self.plan = plan
         self.device = device
+        self.order = order
         self.pool_address = pool_address
         self.host_address = host_address
         self.groups = [
@@ -60,11 +72,13 @@ class Transfers:
 
     def _runs(self, group: GroupPlan, regions: tuple[Region, ...]) -> GroupRuns:
         chunk = self.plan.geometry.host.chunk_blocks
-        runs = []
+        runs: list[tuple[int, ...]] = []
         known = iter(regions)
+        starts = []
         start = 0
         for one in group.sets:
             for _ in range(one.shape.layers):
+                starts.append(len(runs))
                 page = [next(known) for _ in range(one.runs)]
                 content = sum([region.length for region in page])
                 at = start
@@ -76,7 +90,7 @@ class Transfers:
                 start += content * chunk
         pool, strides, row, part, lengths = np.array(runs, np.int64).T.copy()
         fast = all(self.fits_kernel(run[4]) for run in runs)
-        return GroupRuns(pool, strides, row, part, lengths, fast)
+        return GroupRuns(pool, strides, row, part, lengths, (*starts, len(runs)), fast)
 
     # Decisions.
 
@@ -115,44 +129,58 @@ class Transfers:
         count = sum([len(job.blocks) * len(self.groups[job.group].pool) for job in jobs])
         if not count:
             return
-        slow = self._why_slow(jobs, count, to_pool=to_pool)
-        scratch = self.device.scratch_of(3 * WORD_BYTES * count)
-        self._describe(jobs, scratch.words, count, to_pool=to_pool)
-        if slow:
-            self.device.count(f"copy_batch {slow}")
-            self.device.copy_batch(count, to_pool=to_pool)
-            return
-        scratch.words[2 * count : 3 * count] //= WORD_BYTES
-        self.device.push(3 * WORD_BYTES * count)
-        pool, host, words = [scratch.device + WORD_BYTES * count * i for i in range(3)]
-        self.device.launch("transfer", pool, host, words, self.launched(count))
+        transfer = Transfer([job for job in jobs if job.blocks], to_pool)
+        order, device = self.order, self.device
+        slow = self._why_slow(transfer, count)
+        scratch = order.stage(3 * WORD_BYTES * count)
+        ends = self._describe(transfer, scratch.words, count)
+        stream = order.before(transfer)
+        if not slow:
+            scratch.words[2 * count : 3 * count] //= WORD_BYTES
+            device.push(stream, 3 * WORD_BYTES * count)
+        any_order = order.any_order(transfer)
+        marks = []
+        start = 0
+        for end in ends:
+            if not slow:
+                places = [scratch.device + WORD_BYTES * (count * i + start) for i in range(3)]
+                device.launch(stream, "transfer", *places, self.launched(end - start))
+            else:
+                device.count(f"copy_batch {slow}")
+                device.copy_batch(stream, Batch(start, end, count, to_pool, any_order))
+            marks.append(order.mark(stream))
+            start = end
+        order.moved(transfer, marks)
 
-    def _why_slow(self, jobs: Sequence[Moves], count: int, *, to_pool: bool) -> str:
+    def _why_slow(self, transfer: Transfer, count: int) -> str:
         """Why the driver copies, not the kernel; empty: the kernel does."""
-        if not to_pool:
+        if not transfer.to_pool:
             return "to the host"
         if count < FAST_DESCRIPTORS:
             return "of few runs"
-        slow = [runs for job in jobs if job.blocks and not (runs := self.groups[job.group]).fast]
+        slow = [runs for job in transfer.jobs if not (runs := self.groups[job.group]).fast]
         if not slow:
             return ""
         long = any(runs.length.max() >= FAST_RUN_BYTES for runs in slow)
         return "of long runs" if long else "of odd runs"
 
-    def _describe(self, jobs: Sequence[Moves], words: Words, count: int, *, to_pool: bool) -> None:
-        """Fill in pool addresses, then host addresses, then lengths."""
+    def _describe(self, transfer: Transfer, words: Words, count: int) -> list[int]:
+        """Fill in pool addresses, then host addresses, then lengths; the end of each layer."""
         row_bytes = self.plan.row_bytes
+        most = max([len(self.groups[job.group].starts) - 1 for job in transfer.jobs])
         at = 0
-        for job in jobs:
-            if not job.blocks:
-                continue
-            runs = self.groups[job.group]
-            places = self.places(job, to_pool=to_pool)
-            blocks, slots, parts = np.array(places, np.int64)[:, :, None]
-            pool = blocks * runs.stride + runs.pool
-            host = slots * row_bytes + (parts * runs.part + (self.host_address + runs.row))
-            end = at + pool.size
-            words[at:end] = pool.ravel()
-            words[count + at : count + end] = host.ravel()
-            words[2 * count + at : 2 * count + end].reshape(pool.shape)[:] = runs.length
-            at = end
+        ends = []
+        for layer in self.order.layers(transfer, most):
+            for job in transfer.jobs:
+                start, stride, row, part, length = self.groups[job.group].part_of(layer)
+                places = self.places(job, to_pool=transfer.to_pool)
+                blocks, slots, parts = np.array(places, np.int64)[:, :, None]
+                pool = blocks * stride + start
+                host = slots * row_bytes + (parts * part + (self.host_address + row))
+                end = at + pool.size
+                words[at:end] = pool.ravel()
+                words[count + at : count + end] = host.ravel()
+                words[2 * count + at : 2 * count + end].reshape(pool.shape)[:] = length
+                at = end
+            ends.append(at)
+        return ends

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvexact.impl.engine.device import ROW_ALIGNMENT, WORD_BYTES, Device
+from kvexact.impl.engine.device import COMPUTE, ROW_ALIGNMENT, WORD_BYTES, Device
+from kvexact.impl.engine.order import InOrder
 from kvexact.impl.engine.planner import raised
 from kvexact.impl.engine.plans import GroupPlan, Plan, Shape
 from kvexact.impl.target import Rows
@@ -34,9 +35,10 @@ class Staging(NamedTuple):
 class Codecs:
     """Encodes and decodes the cells of whole groups."""
 
-    def __init__(self, plan: Plan, device: Device) -> None:
+    def __init__(self, plan: Plan, device: Device, order: InOrder) -> None:
         self.plan = plan
         self.device = device
+        self.order = order
 
     def encode(self, index: int, slots: Sequence[int], value_type: str, rows: Rows) -> int:
         """Bring slots and values to the device and encode them.
@@ -54,34 +56,40 @@ class Codecs:
         scratch = self.device.scratch
         for start, data in zip(places.values, rows, strict=True):
             scratch.bytes[start : start + data.size] = data.reshape(-1)
-        self.device.push(places.cells)
+        self.device.push(COMPUTE, places.cells)
         cells = scratch.device + places.cells
         for one, start in zip(group.sets, places.values, strict=True):
             shape = one.shape
             number, *sizes = self._arguments(shape, len(slots))
             kind = VALUE_TYPES.index(value_type)
-            self.device.launch("encode", number, kind, *sizes, scratch.device + start, cells)
+            self.device.launch(
+                COMPUTE, "encode", number, kind, *sizes, scratch.device + start, cells
+            )
             cells += len(slots) * _row_cells(shape) * shape.cell_bytes
         return places.cells
 
     def stage(self, index: int, slots: Sequence[int]) -> Staging:
         """Bring slots to the device, and make room for cells and for fp32 values."""
         places = self._stage(self.plan.groups[index], slots, _FP32_BYTES)
-        self.device.push(WORD_BYTES * len(slots))
+        self.device.push(COMPUTE, WORD_BYTES * len(slots))
         return places
 
-    def decode(self, index: int, count: int, places: Staging) -> Rows:
-        """Decode ``count`` rows of cells: per layer set fp32 [rows, layers, heads, bytes]."""
+    def decode(self, index: int, count: int, places: Staging) -> None:
+        """Decode ``count`` rows of cells, and bring the values to the host's side."""
         group = self.plan.groups[index]
         scratch = self.device.scratch
         cells = scratch.device + places.cells
         for one, start in zip(group.sets, places.values, strict=True):
             shape = one.shape
             sizes = self._arguments(shape, count)
-            if count:
-                self.device.launch("decode", *sizes, cells, scratch.device + start)
+            self.device.launch(COMPUTE, "decode", *sizes, cells, scratch.device + start)
             cells += count * _row_cells(shape) * shape.cell_bytes
-        self.device.pull(places.values[0], places.cells - places.values[0])
+        self.device.pull(COMPUTE, places.values[0], places.cells - places.values[0])
+
+    def decoded(self, index: int, count: int, places: Staging) -> Rows:
+        """What `decode` brought: per layer set fp32 [rows, layers, heads, bytes]."""
+        group = self.plan.groups[index]
+        scratch = self.device.scratch
         rows = []
         for one, start in zip(group.sets, places.values, strict=True):
             size = (count, one.shape.layers, one.shape.heads, _FP32_BYTES * _elements(one.shape))
@@ -100,7 +108,7 @@ class Codecs:
         cells = end = raised(end, ROW_ALIGNMENT)
         for one in group.sets:
             end += count * _row_cells(one.shape) * one.shape.cell_bytes
-        scratch = self.device.scratch_of(end)
+        scratch = self.order.stage(end)
         scratch.words[:count] = slots
         return Staging(tuple(starts), cells, end)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvexact.impl.engine.device import Device
+from kvexact.impl.engine.device import WORD_BYTES, Device
 from kvexact.impl.engine.plans import FieldView, GroupPlan, Plan, SetPlan, Shape
 
 
@@ -64,6 +64,29 @@ class Views:
             self._tables[consumer, index] = table
         return table
 
+    def layers(self, consumer: str, index: int) -> list[Table]:
+        """The same strips layer by layer, of one layer set after the other."""
+        whole = self.table(consumer, index)
+        parts = []
+        address = whole.address
+        for one in self.plan.groups[index].sets:
+            strips = self.strips_of_layer(one, consumer)
+            for _ in range(one.shape.layers):
+                parts.append(Table(address, strips))
+                address += WORD_BYTES * len(Strip._fields) * strips
+        return parts
+
+    def strips_of_layer(self, one: SetPlan, consumer: str) -> int:
+        """How many strips a layer of a set has for a consumer."""
+        if consumer in ("copy", "zero"):
+            return one.runs
+        pieces = [
+            len(self.pieces(view))
+            for view in one.views
+            if not (consumer == "write_values" and view.field.name == "pad")
+        ]
+        return sum(pieces) * one.shape.heads
+
     def field_strips(self, group: GroupPlan, consumer: str) -> list[Strip]:
         """One strip for each layer, head, field and piece; a row has layer set after layer set."""
         strips = []
@@ -71,6 +94,7 @@ class Views:
         for one in group.sets:
             shape = one.shape
             row = shape.layers * shape.heads * shape.cell_bytes
+            fields = []
             for planned in one.views:
                 view = self.view(group, one, planned, consumer)
                 field, scatter = view.field, view.scatter
@@ -79,11 +103,14 @@ class Views:
                 block, token, size = view.block, view.token, scatter.piece
                 tile, tile_stride = scatter.tile, scatter.tile_stride
                 pieces = self.pieces(view)
-                strips += [
-                    Strip(at + x, block, token, size, before, row, to + y, tile, tile_stride)
-                    for at, to in self.places(shape, view)
-                    for x, y in pieces
-                ]
+                fields.append(
+                    [
+                        Strip(at + x, block, token, size, before, row, to + y, tile, tile_stride)
+                        for at, to in self.places(shape, view)
+                        for x, y in pieces
+                    ]
+                )
+            strips += _by_layer(fields, shape.layers)
             before += row
         return strips
 
@@ -140,3 +167,13 @@ class Views:
                     place = one.offset + layer * one.layer_stride + run * one.run_stride
                     strips.append(Strip(place, one.block_stride, 0, size))
         return strips
+
+
+def _by_layer(fields: list[list[Strip]], layers: int) -> list[Strip]:
+    """Strips of fields, each layer after layer, so that all fields of a layer stand together."""
+    return [
+        strip
+        for layer in range(layers)
+        for strips in fields
+        for strip in strips[len(strips) * layer // layers : len(strips) * (layer + 1) // layers]
+    ]

@@ -1,0 +1,201 @@
+"""The CPU device on simulated streams: kernels.cu runs when a schedule says so.
+
+Pool and staging have device memory, the host tier and the host's side of staging are pinned. A
+launch is two tasks without order, each of which runs in one step; copies are taken apart to bytes.
+"""
+
+from functools import partial
+from typing import ClassVar
+
+from kvexact.impl.engine.cpu import CpuDevice, guarded
+from kvexact.impl.engine.device import (
+    HOST,
+    POISON,
+    POOL,
+    SCRATCH,
+    SCRATCH_BYTES,
+    STREAMS,
+    WORD_BYTES,
+    Batch,
+    Scratch,
+)
+from kvexact.impl.engine.views import Strip
+from kvexact.impl.simulation.actions import Order
+from kvexact.impl.simulation.memory import Kind, Range
+from kvexact.impl.simulation.runtime import Runtime
+from kvexact.impl.simulation.schedules import schedule
+from kvexact.impl.simulation.streams import Event
+from kvexact.impl.simulation.work import Call
+
+_KINDS = {POOL: ("pool", Kind.DEVICE), HOST: ("host tier", Kind.PINNED)}
+_STRIP_BYTES = WORD_BYTES * len(Strip._fields)
+
+#: What a kernel reads, and writes.
+_TOUCHES = {
+    "write": ((SCRATCH,), (POOL,)),
+    "read": ((SCRATCH, POOL), (SCRATCH,)),
+    "copy": ((SCRATCH, POOL), (POOL,)),
+    "zero": ((SCRATCH,), (POOL,)),
+    "transfer": ((SCRATCH, HOST), (POOL,)),
+    "encode": ((SCRATCH,), (SCRATCH,)),
+    "decode": ((SCRATCH,), (SCRATCH,)),
+}
+
+
+class _Buffer(Scratch):
+    """A staging buffer whose sides are apart; ``back`` is the device's."""
+
+    __slots__ = ("back",)
+
+    def __init__(self, nbytes: int) -> None:
+        data, host = guarded(nbytes)
+        self.back, device = guarded(nbytes)
+        super().__init__(data, host, device)
+
+
+class SimulatedDevice(CpuDevice):
+    """See the module. ``number`` is the schedule, from the next `release` on."""
+
+    name: ClassVar[str] = "streams"
+
+    def __init__(self, macros: tuple[str, ...] = (), *, number: int = 1) -> None:
+        self.number = number
+        self._places: dict[int, Range] = {}
+        self._restart()
+        super().__init__(macros)
+
+    def _restart(self) -> None:
+        """A runtime on which nothing is pending."""
+        self.runtime = Runtime(schedule(self.number))
+        self._streams = [self.runtime.stream(blocking=False) for _ in STREAMS]
+
+    def _make_scratch(self, number: int, nbytes: int) -> Scratch:
+        if number < len(self._buffers):
+            old = self._buffers[number]
+            self.runtime.memory.release(old.host)
+            self.runtime.memory.release(old.device)
+        made = _Buffer(nbytes)
+        self._enlist(number, made)
+        return made
+
+    def _enlist(self, number: int, buffer: Scratch) -> None:
+        """Poison a staging buffer and let work touch it."""
+        assert isinstance(buffer, _Buffer)
+        for name, side, kind in (
+            (f"staging {number}", buffer.bytes, Kind.PINNED),
+            (f"staging {number} of the device", buffer.back, Kind.DEVICE),
+        ):
+            side.fill(POISON)
+            self.runtime.memory.register(name, side, kind)
+
+    def allocate(self, area: int, nbytes: int, registered_bytes: int) -> int:
+        """See `Device`."""
+        address = super().allocate(area, nbytes, registered_bytes)
+        name, kind = _KINDS[area]
+        data = self._areas[area][:registered_bytes]
+        self._places[area] = Range(address, len(data))
+        if len(data):
+            self.runtime.memory.register(name, data, kind)
+        return address
+
+    # Work.
+
+    def push(self, stream: int, nbytes: int) -> None:
+        """See `Device`."""
+        buffer = self.scratch
+        self.runtime.memcpy_async(buffer.device, buffer.host, nbytes, self._streams[stream])
+
+    def pull(self, stream: int, start: int, nbytes: int) -> None:
+        """See `Device`."""
+        buffer = self.scratch
+        places = buffer.host + start, buffer.device + start
+        self.runtime.memcpy_async(*places, nbytes, self._streams[stream])
+
+    def launch(self, stream: int, kernel: str, *arguments: int) -> None:
+        """See `Device`."""
+        self.count(kernel)
+        staging = Range(self.scratch.device, len(self.scratch.bytes))
+        reads, writes = [
+            tuple([staging if area == SCRATCH else self._places[area] for area in areas])
+            for areas in _TOUCHES[kernel]
+        ]
+        tasks = [
+            Call(partial(self._run, kernel, part, staging), reads, writes)
+            for part in _halves(kernel, arguments)
+        ]
+        self.runtime.launch(tasks, self._streams[stream], kernel)
+
+    def _run(self, kernel: str, arguments: tuple[int, ...], staging: Range) -> None:
+        self._register(SCRATCH, *staging)
+        self._call(kernel, arguments)
+
+    def copy_batch(self, stream: int, batch: Batch) -> None:
+        """See `Device`."""
+        self.count("copy_batch")
+        first, end, total, to_pool, any_order = batch
+        words = self.scratch.words[: 3 * total].reshape(3, total)
+        pool, host, lengths = words[:, first:end].tolist()
+        targets, sources = (pool, host) if to_pool else (host, pool)
+        order = Order.ANY if any_order else Order.STREAM
+        self.runtime.memcpy_batch_async(targets, sources, lengths, order, self._streams[stream])
+
+    # Order.
+
+    def begin(self, op: int) -> None:
+        """See `Device`."""
+        self.runtime.begin(op)
+
+    def record(self, stream: int) -> Event:
+        """See `Device`."""
+        event = self.runtime.event()
+        self.runtime.record(event, self._streams[stream])
+        return event
+
+    def wait(self, stream: int, event: Event) -> None:
+        """See `Device`."""
+        self.runtime.wait(self._streams[stream], event)
+
+    def query(self, event: Event) -> bool:
+        """See `Device`."""
+        return self.runtime.query(event)
+
+    def synchronize(self, event: Event) -> None:
+        """See `Device`."""
+        self.runtime.synchronize_event(event)
+
+    def pass_time(self) -> None:
+        """See `Device`."""
+        self.runtime.pass_time()
+
+    def finish(self) -> None:
+        """See `Device`."""
+        self.runtime.synchronize_device()
+
+    def release(self) -> None:
+        """See `Device`."""
+        self._restart()
+        self._places.clear()
+        super().release()
+
+    def _renew_buffers(self) -> None:
+        for number, buffer in enumerate(self._buffers):
+            if len(buffer.bytes) > SCRATCH_BYTES:
+                self._buffers[number] = _Buffer(SCRATCH_BYTES)
+            self._enlist(number, self._buffers[number])
+        self.scratch = self._buffers[0]
+
+
+def _halves(kernel: str, arguments: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Arguments of a launch's tasks, each of which takes half of the strips or pieces."""
+    if kernel in ("encode", "decode"):
+        return [arguments]
+    if kernel == "transfer":
+        *arrays, count = arguments
+        half = count // 2
+        later = [array + WORD_BYTES * half for array in arrays]
+        parts = [(*arrays, half), (*later, count - half)]
+    else:
+        table, count, *rest = arguments
+        half = count // 2
+        parts = [(table, half, *rest), (table + _STRIP_BYTES * half, count - half, *rest)]
+    return parts if half else parts[1:]

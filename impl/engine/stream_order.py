@@ -1,0 +1,266 @@
+"""Order of an asynchronous engine: what waits for what on three streams; docs/time.md.
+
+Each piece of work leaves a mark, which is an event, at the blocks and host slots that it touched.
+Later work in another stream waits for the marks that it finds there. A mark that is known to have
+been passed is not waited for again.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, ClassVar, NamedTuple
+
+from kvexact.impl.engine.device import COMPUTE, LOAD, STORE, STREAMS, Device, Scratch
+from kvexact.impl.engine.order import InOrder, Transfer, Work
+from kvexact.impl.engine.views import Table, Views
+from kvexact.refmodel.ops import Slot
+
+#: Who waits beside the streams.
+_HOST = len(STREAMS)
+
+
+class Mark(NamedTuple):
+    """The ``number``-th event of a stream."""
+
+    stream: int
+    number: int
+    event: Any
+
+
+class Loaded(NamedTuple):
+    """The last load of a block, with a mark behind each of the group's layers."""
+
+    group: int
+    layers: Sequence[Mark]
+
+
+class StreamOrder(InOrder):
+    """See the module. The rules are the small methods in the middle."""
+
+    #: Staging buffers.
+    buffers: ClassVar[int] = 4
+
+    def __init__(self, views: Views, device: Device) -> None:
+        super().__init__(views, device)
+        self.op = 0
+        self.buffer = 0
+        self._numbers = [0 for _ in STREAMS]
+        #: Per stream, and for the host, up to which number of each stream it has waited.
+        self._known = [[0 for _ in STREAMS] for _ in (*STREAMS, _HOST)]
+        self._last: Mark | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """All work has ended."""
+        #: By block: the last compute work that wrote it, that touched it, and the last store.
+        self.wrote: dict[int, Mark] = {}
+        self.touched: dict[int, Mark] = {}
+        self.stored: dict[int, Mark] = {}
+        self.loaded: dict[int, Loaded] = {}
+        #: By host slot: the last store into it, and the last load from it.
+        self.filled: dict[int, Mark] = {}
+        self.fetched: dict[int, Mark] = {}
+        #: By op: the end of its transfer.
+        self.jobs: dict[int, Mark] = {}
+        #: By staging buffer: the end of its last use.
+        self.used: dict[int, Mark] = {}
+
+    def begin(self, op: int) -> None:
+        """See `InOrder`."""
+        self.op = op
+        self.device.begin(op)
+
+    def finish(self) -> None:
+        """See `InOrder`."""
+        self.device.finish()
+        self._forget()
+
+    # The rules: marks that work has to wait for.
+
+    def compute_after_stores(self, work: Work) -> Iterable[Mark]:
+        """The stores that read what compute work overwrites."""
+        return _found(self.stored, work.writes)
+
+    def compute_after_loads(self, work: Work, layer: int) -> Iterable[Mark]:
+        """The loads of one layer of what compute work touches."""
+        for block in (*work.reads, *work.writes):
+            if block in self.loaded:
+                loaded = self.loaded[block]
+                # Another group has its layers elsewhere in the block.
+                yield loaded.layers[layer if loaded.group == work.group else -1]
+
+    def store_after_compute(self, blocks: Sequence[int]) -> Iterable[Mark]:
+        """The compute work that wrote what a store reads."""
+        return _found(self.wrote, blocks)
+
+    def store_after_loads(self, blocks: Sequence[int]) -> Iterable[Mark]:
+        """The loads that wrote what a store reads."""
+        return [self.loaded[block].layers[-1] for block in blocks if block in self.loaded]
+
+    def store_after_fetches(self, slots: Sequence[int]) -> Iterable[Mark]:
+        """The loads that read the host slots which a store fills."""
+        return _found(self.fetched, slots)
+
+    def load_after_compute(self, blocks: Sequence[int]) -> Iterable[Mark]:
+        """The compute work that wrote or read what a load overwrites, zeroing included."""
+        return _found(self.touched, blocks)
+
+    def load_after_stores(self, blocks: Sequence[int]) -> Iterable[Mark]:
+        """The stores that read what a load overwrites."""
+        return _found(self.stored, blocks)
+
+    def load_after_fills(self, slots: Sequence[int]) -> Iterable[Mark]:
+        """The stores that filled what a load reads."""
+        return _found(self.filled, slots)
+
+    # Decisions.
+
+    def any_order(self, transfer: Transfer) -> bool:
+        """Sources in the host tier that no pending store fills; those in the pool never."""
+        return transfer.to_pool and all(
+            self.has_ended(mark) for mark in _newest(_found(self.filled, transfer.slots))
+        )
+
+    def next_buffer(self) -> int:
+        """The staging buffer that comes next."""
+        return (self.buffer + 1) % self.buffers
+
+    def reuse(self, mark: Mark) -> None:
+        """Return when the last use of a staging buffer has ended."""
+        self._reach(mark)
+
+    def end_of_job(self, marks: Sequence[Mark]) -> Mark:
+        """The mark that tells that a transfer has ended, of those behind its pieces."""
+        return marks[-1]
+
+    def awaited(self, marks: Sequence[Mark]) -> Sequence[Mark]:
+        """Which of the marks of several streams are waited for."""
+        return marks
+
+    # What operations ask for.
+
+    def stage(self, nbytes: int) -> Scratch:
+        """See `InOrder`."""
+        self.buffer = self.next_buffer()
+        if self.buffer in self.used:
+            self.reuse(self.used[self.buffer])
+        return self.device.scratch_of(nbytes, self.buffer)
+
+    def blocks(self, slots: Sequence[Slot | None]) -> Sequence[int]:
+        """See `InOrder`."""
+        return list(dict.fromkeys([slot[0] for slot in slots if slot is not None]))  # type: ignore[misc]  # bound
+
+    def compute(self, work: Work) -> Iterator[Table]:
+        """See `InOrder`: layer by layer where blocks are being loaded."""
+        self._await(COMPUTE, self.compute_after_stores(work))
+        table = self.views.table(work.consumer, work.group)
+        loads = [
+            self.loaded[block] for block in (*work.reads, *work.writes) if block in self.loaded
+        ]
+        if all(self._is_known(COMPUTE, loaded.layers[-1]) for loaded in loads):
+            yield table
+            return
+        for layer, part in enumerate(self.views.layers(work.consumer, work.group)):
+            self._await(COMPUTE, self.compute_after_loads(work, layer))
+            yield part
+
+    def computed(self, work: Work) -> None:
+        """See `InOrder`."""
+        mark = self._last = self.used[self.buffer] = self.mark(COMPUTE)
+        for block in work.writes:
+            self.wrote[block] = self.touched[block] = mark
+        for block in work.reads:
+            self.touched[block] = mark
+
+    def arrive(self) -> None:
+        """See `InOrder`."""
+        assert self._last is not None
+        self._reach(self._last)
+
+    def layers(self, transfer: Transfer, most: int) -> Sequence[int | None]:
+        """See `InOrder`: loads go layer by layer."""
+        return range(most) if transfer.to_pool else (None,)
+
+    def before(self, transfer: Transfer) -> int:
+        """See `InOrder`."""
+        blocks, slots = transfer.blocks, transfer.slots
+        if transfer.to_pool:
+            after = (
+                self.load_after_compute(blocks),
+                self.load_after_stores(blocks),
+                self.load_after_fills(slots),
+            )
+            self._await(LOAD, chain(*after))
+            return LOAD
+        after = (
+            self.store_after_compute(blocks),
+            self.store_after_loads(blocks),
+            self.store_after_fetches(slots),
+        )
+        self._await(STORE, chain(*after))
+        return STORE
+
+    def moved(self, transfer: Transfer, marks: Sequence[Mark]) -> None:
+        """See `InOrder`."""
+        end = self.jobs[self.op] = self.used[self.buffer] = self.end_of_job(marks)
+        if transfer.to_pool:
+            self.fetched.update(dict.fromkeys(transfer.slots, end))
+            for job in transfer.jobs:
+                self.loaded.update(dict.fromkeys(job.blocks, Loaded(job.group, marks)))
+        else:
+            self.filled.update(dict.fromkeys(transfer.slots, end))
+            self.stored.update(dict.fromkeys(transfer.blocks, end))
+
+    def is_done(self, op: int) -> bool:
+        """See `InOrder`."""
+        return op not in self.jobs or self.has_ended(self.jobs[op])
+
+    # Marks.
+
+    def mark(self, stream: int) -> Mark:
+        """See `InOrder`."""
+        self._numbers[stream] += 1
+        return Mark(stream, self._numbers[stream], self.device.record(stream))
+
+    def has_ended(self, mark: Mark) -> bool:
+        """Whether the host may know that a mark has been passed."""
+        if not self._is_known(_HOST, mark):
+            if not self.device.query(mark.event):
+                return False
+            self._know(mark)
+        return True
+
+    def _await(self, stream: int, marks: Iterable[Mark]) -> None:
+        """Let later work of a stream wait for marks."""
+        unknown = [mark for mark in _newest(marks) if not self._is_known(stream, mark)]
+        for mark in self.awaited(unknown):
+            self.device.wait(stream, mark.event)
+            self._known[stream][mark.stream] = mark.number
+
+    def _reach(self, mark: Mark) -> None:
+        """Let the host wait for a mark."""
+        if not self._is_known(_HOST, mark):
+            self.device.synchronize(mark.event)
+            self._know(mark)
+
+    def _is_known(self, waiter: int, mark: Mark) -> bool:
+        """Whether whoever waits has already waited for this mark."""
+        return waiter == mark.stream or self._known[waiter][mark.stream] >= mark.number
+
+    def _know(self, mark: Mark) -> None:
+        """What the host knows to be done, nobody has to wait for."""
+        for known in self._known:
+            known[mark.stream] = max(known[mark.stream], mark.number)
+
+
+def _found(marks: Mapping[int, Mark], places: Sequence[int]) -> list[Mark]:
+    """The marks at these places."""
+    return [marks[place] for place in places if place in marks]
+
+
+def _newest(marks: Iterable[Mark]) -> list[Mark]:
+    """The newest mark of each stream; it comes after the others."""
+    newest: dict[int, Mark] = {}
+    for mark in marks:
+        if mark.stream not in newest or newest[mark.stream].number < mark.number:
+            newest[mark.stream] = mark
+    return [newest[stream] for stream in sorted(newest)]
