@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from kvexact.impl.engine import build, cuda
+from kvexact.impl.engine.cpu import GATES
 from kvexact.impl.engine.engine import CpuEngine, CudaEngine
 from kvexact.impl.engine.tables import BlockTable
 from kvexact.impl.engine.transfers import Transfers
@@ -38,7 +39,7 @@ from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
 SHAPE = Geometry(
     (Group(4, 2, (LayerSet(2, 2, 8, 4, "int8_per_token_head"),)),), 20, Host(1 << 14, 2)
 )
-WIDE_OPEN = np.array([32, 0, *[0, 2**62] * 3, 0, 0], np.int64)
+WIDE_OPEN = np.array([32, 0, *[0, 2**62] * 3, 0, 0, *[0] * len(GATES)], np.int64)
 
 
 class Stream:
