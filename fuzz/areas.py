@@ -3,7 +3,7 @@
 import numpy as np
 
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.shown import same_bytes, view_of
+from kvexact.fuzz.shown import Known, view_of
 from kvexact.fuzz.wrong import Wrong, raised_by
 from kvexact.impl.target import Area, Bytes, Target
 from kvexact.refmodel.cache import Cache
@@ -22,11 +22,13 @@ class Areas:
         self._target = target
         self._model = model
         self._counts = counts
-        self._declared: tuple[Area, ...] = tuple(sorted(target.declared))
+        self._known: dict[Area, Known] = {
+            area: Known(model.areas[area]) for area in sorted(target.declared)
+        }
 
     def poison(self) -> None:
         """Give all areas their first bytes; the target must copy them, as its own stay apart."""
-        for area in self._declared:
+        for area in self._known:
             want, view = self._model.areas[area], self._view(area, None)
             self._same_size(area, None, view)
             try:
@@ -44,17 +46,18 @@ class Areas:
                 continue
             area: Area = "host" if free.what == "host_padding" else "pool"
             places = PADDINGS[free.what](self._model.plan, op)
-            if places.size and area in self._declared:
+            if places.size and area in self._known:
                 self._model.areas[area][places] = self._view(area, op)[places]
                 self._counts.free_bytes += places.size
 
     def compare(self, op: Op | None) -> None:
         """Compare every byte; the op was the last one."""
-        for area in self._declared:
-            want, got = self._model.areas[area], self._view(area, op)
-            self._same_size(area, op, got)
-            self._counts.compared_bytes += want.size
-            if not same_bytes(want, got):
+        for area, known in self._known.items():
+            got = self._view(area, op)
+            self._counts.compared_bytes += got.size
+            if not known.equals(got):
+                self._same_size(area, op, got)
+                want = self._model.areas[area]
                 text = f"{area} differs in {np.count_nonzero(want != got)} bytes"
                 raise Wrong("mismatch", op, text, want.copy(), np.array(got), area)
 

@@ -10,7 +10,7 @@ import numpy as np
 from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.rows import rows_for
 from kvexact.fuzz.run import Run
-from kvexact.fuzz.shown import same_bytes
+from kvexact.fuzz.shown import Known
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.target import Bytes
 from kvexact.refmodel.cache import Cache
@@ -35,7 +35,7 @@ def _replay(run: Run, target: CpuEngine, spent: dict[str, float]) -> None:
     """Add what each part takes in one run."""
     target.open(run.geometry)
     model = Cache(plan(run.geometry))
-    pool, host = target.view("pool"), target.view("host")
+    pool, host = Known(model.areas["pool"]), Known(model.areas["host"])
     target.load("pool", model.areas["pool"])
     target.load("host", model.areas["host"])
     claimed: dict[int, tuple[int, ...]] = {}
@@ -62,7 +62,7 @@ def _replay(run: Run, target: CpuEngine, spent: dict[str, float]) -> None:
         model.apply(bound)
         spent["model"] += clock() - start
         start = clock()
-        equal = same_bytes(model.areas["pool"], pool) and same_bytes(model.areas["host"], host)
+        equal = pool.equals(target.view("pool")) and host.equals(target.view("host"))
         spent["compare"] += clock() - start
         assert equal
         if type(bound) is Allocate:

@@ -30,9 +30,11 @@ class Prng:
         self._words: list[int] = []
 
     def below(self, end: int) -> int:
-        if not self._words:
+        try:
+            return (self._words.pop() * end) >> 64
+        except IndexError:
             self._refill()
-        return (self._words.pop() * end) >> 64
+            return self.below(end)
 
     def _refill(self) -> None:
         """The next words at once: one by one, each costs more than what it decides."""

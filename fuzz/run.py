@@ -32,6 +32,11 @@ from kvexact.refmodel.spec import Geometry, Refused
 #: A geometry that takes more memory is only planned where a trace has no ops.
 _ON_PAPER_BYTES = 64 * 1024 * 1024
 
+_WRITES = (WriteTokens, WriteValues)
+_READS = (Read, ReadValues)
+#: Ops of which single ones have features.
+_FEATURED = (Allocate, WriteValues)
+
 
 @dataclass(slots=True)
 class Run:
@@ -127,7 +132,7 @@ class Run:
         if not self._sent(bound, kind, predicted):
             return "unsent"
         rows = None
-        if isinstance(bound, WriteTokens | WriteValues):
+        if isinstance(bound, _WRITES):
             rows = rows_for(self.model, bound, predicted)
         read = self._apply(bound, rows, predicted)
         if predicted is not None:
@@ -135,13 +140,13 @@ class Run:
             return f"refused:{predicted}"
         self.areas.adopt_free(bound, kind)
         effect = self.model.apply(bound)
-        if isinstance(bound, Read | ReadValues):
+        if isinstance(bound, _READS):
             assert effect.rows is not None
             self.counts.compared_bytes += effect.rows.size
             compare_rows(self.model, bound, effect.rows, read)
         self.areas.compare(bound)
         self.names.follow(bound)
-        if isinstance(bound, WriteValues | Allocate):
+        if isinstance(bound, _FEATURED):
             self.counts.features.update(features_of_op(bound))
         self._note(kind, effect.changed_bytes, acted=effect.acted)
         return "acted" if effect.acted else "no-op"

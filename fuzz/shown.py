@@ -8,7 +8,7 @@ import numpy as np
 from kvexact.fuzz.wrong import Wrong
 from kvexact.impl.target import Area, Bytes, Facts, Target
 
-_COPIED_BYTES = 32 * 1024
+_BYTE = np.dtype(np.uint8)
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
@@ -40,7 +40,7 @@ def as_facts(answer: object) -> Facts:
 
 def is_bytes(value: object) -> bool:
     """Whether a value is an array of bytes."""
-    return isinstance(value, np.ndarray) and value.dtype == np.uint8
+    return isinstance(value, np.ndarray) and value.dtype == _BYTE
 
 
 def _words(value: object) -> str:
@@ -52,9 +52,27 @@ def _words(value: object) -> str:
 
 def same_bytes(one: Bytes, other: Bytes) -> bool:
     """Whether two byte arrays are equal."""
-    if one.size != other.size:
-        return False
-    if one.size <= _COPIED_BYTES:  # then copies are cheaper than numpy's addresses
-        return one.tobytes() == other.tobytes()
-    here, there = np.ascontiguousarray(one), np.ascontiguousarray(other)
-    return not _memcmp(here.ctypes.data, there.ctypes.data, here.size)
+    return Known(one).equals(other)
+
+
+class Known:
+    """Bytes that others are compared with, again and again.
+
+    The address of each array is asked for once, as that takes numpy longer than most comparisons.
+    """
+
+    def __init__(self, one: Bytes) -> None:
+        self._one = np.ascontiguousarray(one)
+        self._size = one.size
+        self._here = self._one.ctypes.data
+        self._other: Bytes | None = None
+        self._there = 0
+
+    def equals(self, other: Bytes) -> bool:
+        """Whether the other bytes are as many, and the same."""
+        if other.size != self._size:
+            return False
+        if other is not self._other:
+            self._other = np.ascontiguousarray(other)  # a copy is nobody else's, so never met again
+            self._there = self._other.ctypes.data
+        return not _memcmp(self._here, self._there, self._size)

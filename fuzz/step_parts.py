@@ -135,7 +135,7 @@ class Parts:
         slots = [
             slot
             for slot, holder in enumerate(holders)
-            if holder in (None, group) and slot not in taken
+            if (holder is None or holder == group) and slot not in taken
         ]
         parts = range(self._geometry.host.chunk_blocks)
         if len(parts) == 1:

@@ -88,7 +88,7 @@ class Steps(Parts):
         """The kind itself, or one that makes way for it where it has nothing to act on."""
         ownership = self._model.ownership
         owning = any(self._names.live)
-        if kind in ("restore", "evict") and all(h is None for h in ownership.holders):
+        if kind in ("restore", "evict") and ownership.holders.count(None) == ownership.host_slots:
             kind = "offload"
         if kind == "allocate" and None not in ownership.owners:
             kind = "write_tokens"

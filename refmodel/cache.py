@@ -194,7 +194,8 @@ class Cache(Rows):
         kept, blocks, tokens = _slot_arrays(op.slots)
         self.written[op.group][blocks, tokens] = True
         places = self._in_words[op.group].of_slots(blocks, tokens)
-        words = rows[kept].view(f"u{self._words[op.group]}")
+        written = rows if len(kept) == len(rows) else rows[kept]
+        words = written.view(f"u{self._words[op.group]}")
         if stored is not None and not stored.all():
             places, words = (item.compress(stored, axis=1) for item in (places, words))
         return self._store("pool", op.group, places, words)
@@ -265,7 +266,7 @@ class Cache(Rows):
             layout = self._in_words[job.group]
             row_words = self.plan.row_bytes // self._words[job.group]
             blocks, slots, parts = np.array(job.moves, np.intp).T
-            in_host = layout.host[parts] + slots[:, None] * row_words
+            in_host = layout.host[parts] + (slots * row_words)[:, None]
             found.append((job, blocks, layout.of_blocks(blocks), in_host))
         return found
 
@@ -274,5 +275,5 @@ def _slot_arrays(slots: tuple[Slot | None, ...]) -> tuple[list[int], Addresses, 
     """Of the slots that are no pads: which they are, their blocks and their tokens."""
     kept = [i for i, slot in enumerate(slots) if slot is not None]
     named = [slot for slot in slots if slot is not None]
-    blocks = np.array([block_id(slot.block) for slot in named], np.intp)
+    blocks = np.array([slot.block for slot in named], np.intp)
     return kept, blocks, np.array([slot.token for slot in named], np.intp)

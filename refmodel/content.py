@@ -5,6 +5,7 @@ swapped, lost or left over are recognised.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +20,9 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = 2**64 - 1
 _GROUP_STRIDE = 1 << 48
 _SET_STRIDE = 1 << 40
-_SHIFT = np.uint64(32)
-_FACTOR = np.uint64(0xD6E8FEB86659FD93)
+# Arrays of one element, as numpy takes longer over scalars.
+_SHIFT = np.array(32, np.uint64)
+_FACTOR = np.array(0xD6E8FEB86659FD93, np.uint64)
 
 
 def _mix(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -33,18 +35,24 @@ def _mix(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return words
 
 
-def _key(tag: int) -> np.uint64:
-    return np.uint64(((2 * tag + 1) * _GOLDEN) & _MASK)
+def _key(tag: int) -> int:
+    return (2 * tag + 1) * _GOLDEN
+
+
+@lru_cache
+def _numbers(count: int) -> npt.NDArray[np.uint64]:
+    """Numbers from 0; not to be changed."""
+    return np.arange(count, dtype=np.uint64)
 
 
 def _rows(
     tag: int, first: int, slots: npt.NDArray[np.int64], words_per_row: int
 ) -> npt.NDArray[np.uint64]:
     """Words [slots, words per row], those of slot 0 at position ``first``."""
-    start = slots.astype(np.uint64) * np.uint64(words_per_row) + np.uint64(first)
-    words = np.add.outer(start, np.arange(words_per_row, dtype=np.uint64))
-    words += _key(tag)
-    return _mix(words)
+    start = slots.astype(np.uint64)
+    start *= np.uint64(words_per_row)
+    start += np.uint64((first + _key(tag)) & _MASK)
+    return _mix(start[:, None] + _numbers(words_per_row))
 
 
 def slot_rows(tag: int, group: int, slots: npt.NDArray[np.int64], row_bytes: int) -> Bytes:
@@ -138,5 +146,5 @@ def prefix_rows(group: int, hashes: npt.NDArray[np.uint64], row_bytes: int) -> B
 def poison(area: int, size_bytes: int) -> Bytes:
     """What area number ``area`` holds at birth: position-unique, and hardly ever zero."""
     words = np.arange(-(-size_bytes // _WORD_BYTES), dtype=np.uint64)
-    words += _key(_MASK - area)
+    words += np.uint64(_key(_MASK - area) & _MASK)
     return _mix(words).view(np.uint8)[:size_bytes]

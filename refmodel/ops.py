@@ -281,13 +281,13 @@ def bind(op: Op, claimed: Mapping[int, tuple[int, ...]]) -> Op:
     """
 
     def block(name: Block) -> int:
-        if type(name) is int:
+        if isinstance(name, int):
             return name
-        assert type(name) is Handle
-        ids = claimed.get(name.op, ())
-        if not 0 <= name.nth < len(ids):
-            raise Dangling(f"a{name.op}.{name.nth}")
-        return ids[name.nth]
+        op_id, nth = name
+        ids = claimed.get(op_id, ())
+        if not 0 <= nth < len(ids):
+            raise Dangling(f"a{op_id}.{nth}")
+        return ids[nth]
 
     return map_blocks(op, block)
 
@@ -319,4 +319,4 @@ def map_blocks(op: Op, block: Callable[[Block], Block]) -> Op:
 def _map_slots(
     slots: tuple[Slot | None, ...], block: Callable[[Block], Block]
 ) -> tuple[Slot | None, ...]:
-    return tuple([slot and Slot(block(slot.block), slot.token) for slot in slots])
+    return tuple([slot and Slot(block(slot[0]), slot[1]) for slot in slots])

@@ -21,12 +21,12 @@ from kvexact.refmodel.ops import (
     WriteTokens,
     WriteValues,
     Zero,
-    block_id,
 )
 from kvexact.refmodel.spec import Geometry
 
 _OF_VALUES = frozenset({WriteValues, ReadValues})
 _WRITES = frozenset({WriteTokens, WriteValues})
+_INT = {int}
 
 
 @dataclass(slots=True)
@@ -99,10 +99,10 @@ class Ownership:
 
     def _slots_refusal(self, op: WriteTokens | WriteValues | Read | ReadValues) -> str | None:
         named = [slot for slot in op.slots if slot is not None]
-        blocks = [slot.block for slot in named]
+        blocks = [block for block, _ in named]
         if not (
             self._are_blocks(op.group, blocks)
-            and _within([slot.token for slot in named], self._slots[op.group])
+            and _within([token for _, token in named], self._slots[op.group])
         ):
             return "range"
         if type(op) in _OF_VALUES and not self._take_values[op.group]:
@@ -115,13 +115,12 @@ class Ownership:
         """Whether these are a group and ids of blocks."""
         if not 0 <= group < len(self._slots):
             return False
-        ids = [block for block in blocks if type(block) is int]
-        return len(ids) == len(blocks) and _within(ids, len(self.owners))
+        return {*map(type, blocks)} <= _INT and _within(_ids(blocks), len(self.owners))
 
     def _unless_owned(self, group: int | None, blocks: Sequence[Block]) -> str | None:
         """A reason where one of these blocks has another owner; None stands for nobody."""
-        found = {self.owners[block_id(block)] for block in blocks}
-        return None if found <= {group} else "owner"
+        owners = self.owners
+        return None if {owners[block] for block in _ids(blocks)} <= {group} else "owner"
 
     def _transfer_refusal(self, jobs: tuple[Job, ...], *, to_host: bool) -> str | None:
         groups: list[int] = []
@@ -143,7 +142,8 @@ class Ownership:
             return "range"
         if _repeats(list(zip(slots, parts, strict=True)) if to_host else blocks):
             return "duplicate"
-        if [self.owners[block_id(block)] for block in blocks] != groups:
+        owners = self.owners
+        if [owners[block] for block in _ids(blocks)] != groups:
             return "owner"
         refused = self._crowded(groups, slots) if to_host else self._absent(groups, slots, parts)
         return "host" if refused else None
@@ -163,6 +163,11 @@ class Ownership:
             if self.holders[slot] != group or part not in self.parts[slot]:
                 return True
         return False
+
+
+def _ids(blocks: Sequence[Block]) -> Sequence[int]:
+    """The same, of blocks that are ids."""
+    return blocks  # type: ignore[return-value]
 
 
 def _within(values: Sequence[int], end: int) -> bool:

@@ -6,7 +6,7 @@ import numpy.typing as npt
 from kvexact.refmodel.codecs import decode, encode
 from kvexact.refmodel.content import Bytes, prefix_rows, slot_rows, slot_values
 from kvexact.refmodel.layout import GroupLayout, group_layout
-from kvexact.refmodel.ops import Read, ReadValues, WriteTokens, WriteValues, block_id
+from kvexact.refmodel.ops import Read, ReadValues, WriteTokens, WriteValues
 from kvexact.refmodel.plan import Plan
 from kvexact.refmodel.positions import WritePositions
 from kvexact.refmodel.spec import LayerSet
@@ -115,7 +115,8 @@ class Rows:
         """Numbers of an op's slots in the group's pool; -1 for a pad row."""
         size = self.slots(op.group)
         numbers = [
-            -1 if slot is None else block_id(slot.block) * size + slot.token for slot in op.slots
+            -1 if slot is None else slot.block * size + slot.token  # type: ignore[operator]  # bound
+            for slot in op.slots
         ]
         return np.array(numbers, np.int64)
 

@@ -19,6 +19,7 @@ from kvexact.fuzz.family import RAW_WEIGHTS
 from kvexact.fuzz.items import families_of
 from kvexact.fuzz.machine import failures
 from kvexact.fuzz.reduce import failure_of
+from kvexact.fuzz.shown import same_bytes
 from kvexact.fuzz.summary import complaints, merge
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.impl.engine.engine import CpuEngine
@@ -84,13 +85,15 @@ def compare_returns_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @sabotage("PaddingByte: nothing seen")
 def all_bytes_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(areas, "same_bytes", lambda one, other: True)
+    monkeypatch.setattr(areas.Known, "equals", lambda self, other: True)
 
 
 @sabotage("TailByte: nothing seen")
 def the_last_bytes_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    same = areas.same_bytes
-    monkeypatch.setattr(areas, "same_bytes", lambda one, other: same(one[:-8], other[:-8]))
+    def equals(self: areas.Known, other: Bytes) -> bool:
+        return same_bytes(self._one[:-8], other[:-8])
+
+    monkeypatch.setattr(areas, "Known", type("Short", (areas.Known,), {"equals": equals}))
 
 
 @sabotage("HostByte: nothing seen")
@@ -98,11 +101,11 @@ def only_the_pool_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     compare = areas.Areas.compare
 
     def pool_only(self: areas.Areas, op: Op | None) -> None:
-        declared, self._declared = self._declared, ("pool",)
+        known, self._known = self._known, {"pool": self._known["pool"]}
         try:
             compare(self, op)
         finally:
-            self._declared = declared
+            self._known = known
 
     monkeypatch.setattr(areas.Areas, "compare", pool_only)
 
@@ -112,7 +115,7 @@ def the_model_is_fed_from_the_targets_view(monkeypatch: pytest.MonkeyPatch) -> N
     compare = areas.Areas.compare
 
     def feed(self: areas.Areas, op: Op | None) -> None:
-        for area in self._declared:
+        for area in self._known:
             self._model.areas[area][:] = self._target.view(area)
         compare(self, op)
 
