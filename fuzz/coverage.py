@@ -72,5 +72,6 @@ def lines(counts: Counts, target: type[Target] | Target) -> Iterator[str]:
         if kind in target.op_kinds:
             yield f"  op pairs that cannot be: {kind} and most others, as {why}"
     if counts.launches:
-        told = ", ".join(f"{name} {n:,}" for name, n in sorted(counts.launches.items()))
-        yield f"  launches: {told}"
+        told = [name for name in sorted(counts.launches) if " " not in name]
+        yield f"  launches: {', '.join(f'{name} {counts.launches[name]:,}' for name in told)}"
+        yield f"  paths of launches met: {len(counts.launches) - len(told)}"

@@ -109,6 +109,9 @@ def batch(chooser: Chooser) -> Geometry:
         head_size = pick(chooser, near if chance(chooser, 75) else far)
         layers = LayerSetDraft(pick(chooser, (1, 2)), 1, head_size, head_size)
         group, budget = GroupDraft(4, layer_sets=(layers,)), LARGE_BUDGET_BYTES
+    elif chance(chooser, 4):  # pages shorter than any wide access
+        layers = LayerSetDraft(pick(chooser, (1, 2)), 1, 1, pick(chooser, (1, 2)))
+        group, budget = GroupDraft(1, layer_sets=(layers,)), BUDGET_BYTES
     else:
         drawn = draw_set(chooser, draw_format(chooser))
         small = pick(chooser, (3, 4, 5, 8, 12))
@@ -124,6 +127,7 @@ def batch(chooser: Chooser) -> Geometry:
     draft = replace(
         draw_pool(chooser, group),
         blocks=pick(chooser, (17, 18, 24)),
+        base_offset_bytes=pick(chooser, (0,) * 14 + (1, 4)),
         host_rows=18,
         chunk_blocks=pick(chooser, (1, 1, 2)),
     )

@@ -127,7 +127,7 @@ def test_what_fits_a_format_is_accepted(page_format):
 def test_runs_of_slots_wrap_around_and_go_on_in_the_next_block():
     """Rings, windows that are not block-aligned, and writes of more rows than a wave has."""
     seen: Counter[str] = Counter()
-    for seed in range(150):
+    for seed in range(300):
         run = run_example(CpuEngine(), FAMILIES["batch"], Prng(seed), Counts()).run
         for op in run.done:
             slots = [slot for slot in getattr(op, "slots", ()) if slot is not None]
