@@ -12,6 +12,7 @@ from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.steps import Mix, Steps
+from kvexact.fuzz.timed import draw_schedule
 from kvexact.fuzz.wrong import Wrong
 from kvexact.impl.target import Target
 
@@ -45,7 +46,9 @@ def run_example(
     """Draw a geometry and ops from a chooser and run them; closes the target."""
     if journal:
         journal.family = family.name
-    run = Run(target, family.draw_fitting(chooser, target.fits), counts, journal=journal)
+    geometry = family.draw_fitting(chooser, target.fits)
+    schedule = draw_schedule(chooser, target)
+    run = Run(target, geometry, counts, journal, schedule)
     found: Wrong | None = None
     try:
         if family.plans_only:

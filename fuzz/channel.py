@@ -34,11 +34,16 @@ _KNOWN_MOST = 256
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
-    """``open`` or ``plan`` a geometry, on a new instance of the target where ``anew``."""
+    """``open`` or ``plan`` a geometry, on a new instance of the target where ``anew``.
+
+    Attributes:
+        schedule: of an asynchronous target.
+    """
 
     what: str
     geometry: Geometry
     anew: bool
+    schedule: int | None = None
 
 
 class Load(msgspec.Struct, frozen=True, array_like=True, tag="load"):
@@ -73,6 +78,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         value: facts or launches.
         read: shapes of what a read returned; it lies in shared memory.
+        done: what a poll found.
         refused: reason and text of a refusal.
         raised: the call failed.
         unavailable: the target cannot run any more.
@@ -83,6 +89,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
     value: Any = None
     read: Shapes | None = None
+    done: bool | None = None
     refused: tuple[str, str] | None = None
     raised: Raised | None = None
     unavailable: str | None = None

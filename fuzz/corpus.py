@@ -60,7 +60,7 @@ def run_all(target: str, traces: Iterable[Trace]) -> Iterator[Things]:
     """What each trace meets on a target; nothing where it fails."""
     named = find_target(target)
     for trace in traces:
-        run, wrong = execute(named.make(), trace.geometry, trace.ops)
+        run, wrong = execute(named.make(), trace.geometry, trace.ops, trace.schedule)
         yield frozenset() if wrong else met_by(trace, run.counts)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvexact.fuzz.features import TIMED_FEATURES
 from kvexact.refmodel.ops import OPS
 
 #: Shares that a family must reach, in percent.
@@ -119,7 +120,12 @@ class Counts:
 
 
 def vacuous(
-    counts: Counts, *, plans_only: bool, illegal_percent: int, op_kinds: Collection[str] = OPS
+    counts: Counts,
+    *,
+    plans_only: bool,
+    illegal_percent: int,
+    op_kinds: Collection[str] = OPS,
+    in_time: bool = False,
 ) -> list[str]:
     """Why a family's run proves less than it claims; empty where it does not.
 
@@ -127,6 +133,7 @@ def vacuous(
         plans_only: the family compares verdicts and facts, no bytes.
         illegal_percent: how often it draws ops to be refused.
         op_kinds: those that the target has and the family draws.
+        in_time: the target is asynchronous.
     """
     total = sum(counts.geometries.values())
     accepted = counts.geometries["accepted"]
@@ -164,4 +171,6 @@ def vacuous(
         complaints.append(
             f"only {counts.restoring} of {accepted} examples restored bytes that had changed"
         )
+    if in_time and accepted >= GEOMETRIES_LEAST:
+        complaints += [f"never met: {name}" for name in TIMED_FEATURES if not counts.features[name]]
     return complaints

@@ -5,11 +5,12 @@ from itertools import product
 
 from kvexact.fuzz.counts import Counts
 from kvexact.impl.target import Target
-from kvexact.refmodel.ops import OPS
+from kvexact.refmodel.ops import OPS, TIMED_OPS
 
 #: Why pairs of ops that acted cannot be, by the first op; the ops that may yet follow it.
 _AFTER: Mapping[str, tuple[str, frozenset[str]]] = {
     "reset": ("nobody owns or holds anything after a reset", frozenset({"allocate"})),
+    "fence": ("nothing is pending after a fence", frozenset(OPS) - frozenset(TIMED_OPS)),
 }
 
 #: Reasons for which each op may be refused, by docs/design.md.

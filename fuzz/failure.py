@@ -1,13 +1,16 @@
 """A disagreement as a person reads it, and the signature by which two of them are the same."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from kvexact.fuzz.counts import CHANGING
 from kvexact.fuzz.run import Run
+from kvexact.fuzz.timed import END
+from kvexact.fuzz.trace import IN_ORDER
 from kvexact.fuzz.wrong import Wrong
 from kvexact.refmodel.content import Bytes
 from kvexact.refmodel.explain import CLAIM_BYTES, Explanation, Origin, explain
@@ -21,11 +24,13 @@ from kvexact.refmodel.ops import (
     Op,
     Read,
     ReadValues,
+    Reset,
     Restore,
     WriteTokens,
     WriteValues,
     bind,
 )
+from kvexact.refmodel.timed_ops import Fence, Poll, Step
 
 _NOBODY = {
     "base": "before the pool's first block",
@@ -34,6 +39,8 @@ _NOBODY = {
     "host": "in a host row that holds nothing, or in its unused end",
 }
 
+#: How many ops a line names that may be pending.
+_PENDING_MOST = 8
 #: A fact may list thousands of regions.
 _FACT_CHARS = 400
 
@@ -80,6 +87,30 @@ class Failure:
 
 def explain_failure(run: Run, wrong: Wrong) -> Failure:
     """Explain the disagreement at which a run ended."""
+    failure = _explained(run, wrong)
+    if wrong.op is None or not run.target.is_async:
+        return failure
+    return replace(failure, lines=(*failure.lines, _time_line(run)))
+
+
+def _time_line(run: Run) -> str:
+    """The schedule, and what may have been pending at the end."""
+    since: list[str] = []
+    for op, happened in zip(run.done, run.recorded, strict=True):
+        if type(op) in (Fence, Reset):
+            since.clear()
+        elif happened == "acted" and _stores(op):
+            since.append(f"op {op.id} {KIND_OF[type(op)]}")
+    words = {0: ", as late as allowed", IN_ORDER: ", all in order"}.get(run.schedule, "")
+    pending = f"; since the last fence: {', '.join(since[-_PENDING_MOST:])}" if since else ""
+    return f"  schedule {run.schedule}{words}{pending}"
+
+
+def _stores(op: Op) -> bool:
+    return KIND_OF[type(op)] in CHANGING or (type(op) is Allocate and op.zero)
+
+
+def _explained(run: Run, wrong: Wrong) -> Failure:
     kind = wrong.during if wrong.op is None else KIND_OF[type(wrong.op)]
     headline = f"{kind if wrong.op is None else _op_words(wrong.op)}: {wrong.text}"
     if wrong.outcome == "mismatch":
@@ -92,6 +123,8 @@ def explain_failure(run: Run, wrong: Wrong) -> Failure:
     if wrong.outcome == "refusal":
         reasons = f"{wrong.want or 'accepted'} as {wrong.got or 'accepted'}"
         return Failure(Signature("refusal", kind, "refusal", reasons), (headline,))
+    if wrong.outcome == "poll":
+        return Failure(Signature("poll", kind, "poll", wrong.name), (headline,))
     if wrong.outcome == "rows":
         return _rows(run, wrong, kind, headline)
     difference = wrong.outcome.replace("_", " ")
@@ -103,7 +136,8 @@ def _mismatch(run: Run, wrong: Wrong, kind: str) -> Failure:
     assert isinstance(wrong.want, np.ndarray)
     assert isinstance(wrong.got, np.ndarray)
     ops = _acted(run, wrong.op)
-    found = explain(run.plan, ops, wrong.area, wrong.want, wrong.got)
+    in_time = run.target.is_async
+    found = explain(run.plan, ops, wrong.area, wrong.want, wrong.got, in_time=in_time)
     field = found.owner.field if found.owner else found.place
     if found.kind == "frame" and field not in ("padding", "base", "tail"):
         field = "neighbour"
@@ -256,7 +290,7 @@ def _acted(run: Run, last: Op | None) -> list[Op]:
             ops.append(bind(op, claimed))
             if type(op) is Allocate:
                 claimed[op.id] = op.blocks
-    if last is not None and (run.recorded[-1] == "failed"):
+    if last is not None and (last.id == END or run.recorded[-1] == "failed"):
         ops.append(last)
     return ops
 
@@ -270,6 +304,8 @@ def _op_words(op: Op | None) -> str:
     if op is None:
         return "open"
     name = f"op {op.id} {KIND_OF[type(op)]}"
+    if op.id == END:
+        name = f"the {KIND_OF[type(op)]} at the end"
     match op:
         case Offload(jobs=jobs) | Restore(jobs=jobs):
             arrow = "{0.block} -> host {0.host_slot}.{0.part}"
@@ -278,6 +314,10 @@ def _op_words(op: Op | None) -> str:
             moves = [arrow.format(move) for job in jobs for move in job.moves]
         case CopyBlocks(pairs=pairs):
             moves = [f"{pair.source} -> {pair.target}" for pair in pairs]
+        case Fence() | Step():
+            return name
+        case Poll(job=job):
+            moves = [f"op {job}"]
         case WriteTokens() | WriteValues() | Read() | ReadValues():
             slots = op.slots
             moves = ["pad" if slot is None else f"{slot.block}:{slot.token}" for slot in slots]

@@ -3,7 +3,7 @@
 from collections import ChainMap
 from collections.abc import Mapping
 
-from kvexact.fuzz.family import RAW_WEIGHTS, VALUE_WEIGHTS, Family
+from kvexact.fuzz.family import CONTENDING, RAW_WEIGHTS, VALUE_WEIGHTS, Family
 from kvexact.fuzz.planning import planning
 from kvexact.fuzz.raw_families import (
     batch,
@@ -16,6 +16,7 @@ from kvexact.fuzz.raw_families import (
     refusals,
 )
 from kvexact.fuzz.served_families import served, served_chunked, served_groups, served_hybrid
+from kvexact.fuzz.timed_families import timed, timed_groups, timed_values
 from kvexact.fuzz.value_families import hybrid, latent, values
 
 FAMILIES: dict[str, Family] = {
@@ -68,5 +69,24 @@ SERVED: dict[str, Family] = {
         Family("served_chunked", served_chunked, "the same, several blocks in a host chunk"),
     )
 }
+#: Families for asynchronous targets, beside those for all.
+TIMED: dict[str, Family] = {
+    family.name: family
+    for family in (
+        Family("timed", timed, "ops that meet each other's pending work", weights=CONTENDING),
+        Family(
+            "timed_groups",
+            timed_groups,
+            "the same between groups over the same bytes",
+            weights=CONTENDING,
+        ),
+        Family(
+            "timed_values",
+            timed_values,
+            "the same with real keys and values",
+            weights={**CONTENDING, "write_tokens": 6, "write_values": 16, "read_values": 3},
+        ),
+    )
+}
 #: Any family by its name.
-EVERY_FAMILY: Mapping[str, Family] = ChainMap(SERVED, FAMILIES)
+EVERY_FAMILY: Mapping[str, Family] = ChainMap(TIMED, SERVED, FAMILIES)

@@ -33,6 +33,20 @@ VALUE_WEIGHTS: Mapping[str, int] = {
     "read": 3,
     "read_values": 8,
 }
+#: The same where ops are to meet each other's work: much is moved and given back, little is read,
+#: as a read waits.
+CONTENDING: Mapping[str, int] = {
+    **RAW_WEIGHTS,
+    "free": 12,
+    "zero": 5,
+    "copy_blocks": 8,
+    "offload": 18,
+    "restore": 18,
+    "read": 3,
+    "evict": 8,
+}
+#: How often ops in time are drawn beside these, for asynchronous targets.
+TIMED_WEIGHTS: Mapping[str, int] = {"fence": 2, "step": 5, "poll": 6}
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,12 @@ _HAS: dict[str, Callable[[Plan], bool]] = {
 }
 _OF_OPS = ("zero on allocate", *(f"values {name}" for name in VALUE_TYPES), "special values")
 
+#: What only asynchronous targets meet: a fence, and an op on unsettled bytes, while some byte was
+#: not there yet; answers of polls about transfers since the last fence. A family that misses one
+#: of them proves nothing about order.
+AT_FENCE, REUSE = "fence with bytes to come", "unsettled bytes used again"
+TIMED_FEATURES = (AT_FENCE, REUSE, "poll says no", "poll says yes")
+
 #: Every name that `features_of` and `features_of_op` know.
 FEATURES = (
     *(f"order {order}" for order in ORDERS),

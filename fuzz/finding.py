@@ -1,13 +1,13 @@
 """A finding: a failure, reduced, as it is saved and shown."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvexact.fuzz.edits import Program
 from kvexact.fuzz.failure import Failure, explain_failure
 from kvexact.fuzz.reduce import BUDGET, failure_of, reduce_failure
 from kvexact.fuzz.run import Run
-from kvexact.fuzz.trace import Trace
+from kvexact.fuzz.trace import IN_ORDER, Trace
 from kvexact.fuzz.wrong import Wrong
 from kvexact.impl.target import Target
 
@@ -45,7 +45,10 @@ def find(
     if again is not None and again[1].signature == failure.signature:
         reduced_run, failure = again
     else:
-        program = Program(run.geometry, tuple(run.done))
+        program = Program(run.geometry, tuple(run.done), run.schedule)
+    if program.schedule != IN_ORDER:
+        line = _in_order(failure_of(make_target(), program._replace(schedule=IN_ORDER)))
+        failure = replace(failure, lines=(*failure.lines, line))
     trace = Trace(
         program.geometry,
         program.ops,
@@ -53,8 +56,16 @@ def find(
         family,
         tuple(reduced_run.recorded),
         tuple(failure.signature),
+        schedule=program.schedule,
     )
     return Finding(failure, trace, len(run.done), reducer.executions)
+
+
+def _in_order(again: tuple[Run, Failure] | None) -> str:
+    """Whether order alone is at fault, as a line."""
+    if again is None:
+        return f"  under schedule {IN_ORDER}, all in order, it passes: an order fault"
+    return f"  under schedule {IN_ORDER}, all in order, it fails, too: {again[1].signature}"
 
 
 def as_it_is(target_name: str, family: str, run: Run, failure: Failure) -> Finding:
@@ -66,6 +77,7 @@ def as_it_is(target_name: str, family: str, run: Run, failure: Failure) -> Findi
         family,
         tuple(run.recorded),
         tuple(failure.signature),
+        schedule=run.schedule,
     )
     return Finding(failure, trace, len(run.done), 0)
 
@@ -78,7 +90,7 @@ def is_lost(make_target: Callable[[], Target], run: Run, failure: Failure) -> bo
     if failure.signature.outcome != "device_lost":
         return False
     try:
-        again = failure_of(make_target(), Program(run.geometry, tuple(run.done)))
+        again = failure_of(make_target(), Program(run.geometry, tuple(run.done), run.schedule))
     except Exception:  # noqa: BLE001 - without a device, a target may fail in any way
         return True
     return again is None or again[1].signature != failure.signature

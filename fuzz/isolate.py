@@ -16,7 +16,7 @@ from kvexact.fuzz.channel import DONE, Answer, Ask, Call, Load, Prepare, Raised
 from kvexact.fuzz.target_process import Limits, TargetProcess, start_process
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.fuzz.wrong import Outcome, Wrong
-from kvexact.impl.target import Area, Bytes, Facts, Rows, Target, Unavailable
+from kvexact.impl.target import Area, Bytes, Facts, Result, Rows, Target, Unavailable
 from kvexact.refmodel.ops import Op
 from kvexact.refmodel.spec import Geometry, Refused
 
@@ -31,6 +31,7 @@ _DECLARED = (
     "families",
     "copies_slots",
     "fits",
+    "is_async",
 )
 #: Opening a geometry may compile kernels.
 _OPEN_FACTOR = 10
@@ -105,8 +106,13 @@ class Isolated(Target):
     def __init__(self, isolation: Isolation) -> None:
         self._isolation = isolation
         self._views: dict[Area, Bytes | Wrong] = {}
+        self._schedule: int | None = None
         for name in _DECLARED:
             setattr(self, name, getattr(isolation.named.target_type, name))
+
+    def schedule(self, number: int) -> None:
+        """See `Target`."""
+        self._schedule = number
 
     def plan(self, geometry: Geometry) -> Facts:
         """See `Target`."""
@@ -121,13 +127,13 @@ class Isolated(Target):
         isolation.start()
         anew = isolation.turn is not self
         isolation.turn = self
-        answer = self._call(Prepare(what, geometry, anew), _OPEN_FACTOR)
+        answer = self._call(Prepare(what, geometry, anew, self._schedule), _OPEN_FACTOR)
         if answer.refused:
             raise Refused(*answer.refused)
         facts: Facts = _tuples(answer.value)
         return facts
 
-    def apply(self, op: Op, rows: Rows | None) -> Rows | None:
+    def apply(self, op: Op, rows: Rows | None) -> Result:
         """See `Target`."""
         channel = self._isolation.start().channel
         shapes = None if rows is None else channel.segments["rows"].put(rows)
@@ -138,7 +144,7 @@ class Isolated(Target):
         if answer.refused:
             raise Refused(*answer.refused)
         if answer.read is None:
-            return None
+            return answer.done
         return channel.segments["read"].arrays(answer.read)
 
     def view(self, area: Area) -> Bytes:

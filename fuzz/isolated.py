@@ -115,6 +115,8 @@ class _Server:
             self._target = self._make()
         self._is_new = False
         self._sizes, self._shared = {}, {}
+        if call.schedule is not None:
+            self._target.schedule(call.schedule)
         try:
             facts = getattr(self._target, call.what)(call.geometry)
         except Refused as refusal:
@@ -131,6 +133,8 @@ class _Server:
             return self._seen(refused=(said(refusal.reason), said(refusal.text)))
         if read is None:
             return self._seen()
+        if isinstance(read, bool):
+            return self._seen(done=read)
         return self._seen(read=self._told_rows(read))
 
     def _told_rows(self, read: object) -> Shapes | None:
@@ -153,6 +157,7 @@ class _Server:
         value: object = None,
         *,
         read: Shapes | None = None,
+        done: bool | None = None,
         refused: tuple[str, str] | None = None,
         kept: bool = False,
     ) -> Answer:
@@ -166,9 +171,8 @@ class _Server:
                     self._sizes[area] = sizes[area] = size
             except BaseException as error:  # noqa: BLE001 - as above
                 unseen[area] = _told(error)
-        if value is None and not (read or refused or kept or sizes or unseen):
-            return DONE
-        return Answer(value, read, refused, sizes=sizes, unseen=unseen, kept=kept)
+        said = (value, done) != (None, None) or read or refused or kept or sizes or unseen
+        return Answer(value, read, done, refused, None, None, sizes, unseen, kept) if said else DONE
 
     def _show(self, area: Area) -> int:
         """Have the bytes of an area where the parent looks for them; how many there are."""

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from kvexact.fuzz.families import EVERY_FAMILY, FAMILIES
+from kvexact.fuzz.families import EVERY_FAMILY, FAMILIES, TIMED
 from kvexact.fuzz.family import Family
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.targets import NamedTarget
@@ -59,9 +59,9 @@ def families_of(target: type[Target] | Target, wanted: Collection[str] = ()) -> 
     Raises:
         ValueError: a family does not exist, is wanted in vain, or none is left.
     """
-    names = tuple(
-        dict.fromkeys(wanted or (FAMILIES if target.families is None else target.families))
-    )
+    suiting = (*FAMILIES, *TIMED) if target.is_async else tuple(FAMILIES)
+    able = suiting if target.families is None else target.families
+    names = tuple(dict.fromkeys(wanted or able))
     unknown = [name for name in names if name not in EVERY_FAMILY]
     if unknown:
         raise ValueError(f"family {unknown[0]!r} does not exist; use {', '.join(EVERY_FAMILY)}")
@@ -73,6 +73,11 @@ def families_of(target: type[Target] | Target, wanted: Collection[str] = ()) -> 
                 "leave it out, or name reasons in `op_refusals`"
             )
         names = tuple(name for name in names if name != "refusals")
+    timed = [name for name in names if name in TIMED and not target.is_async]
+    if timed:
+        raise ValueError(
+            f"family {timed[0]!r} is about pending work; leave it out, or declare `is_async`"
+        )
     if not names:
         raise ValueError(f"no family is left to fuzz; name some of {', '.join(FAMILIES)}")
     return [EVERY_FAMILY[name] for name in names]

@@ -13,7 +13,7 @@ from typing import Self
 import msgspec
 
 from kvexact.fuzz.reserve import allocate
-from kvexact.fuzz.trace import Trace, TraceError, op_from_json
+from kvexact.fuzz.trace import IN_ORDER, Trace, TraceError, op_from_json
 from kvexact.refmodel.ops import OPS, Op
 from kvexact.refmodel.spec import Geometry
 
@@ -31,6 +31,7 @@ class _Head:
     target: str
     family: str
     geometry: Geometry
+    schedule: int = IN_ORDER
 
 
 class Journal:
@@ -57,11 +58,11 @@ class Journal:
         self._end = 0
         self._encode = msgspec.json.Encoder().encode
 
-    def begin(self, geometry: Geometry) -> None:
-        """Start the file anew with a geometry."""
+    def begin(self, geometry: Geometry, schedule: int = IN_ORDER) -> None:
+        """Start the file anew with a geometry and a schedule."""
         self._memory[0] = 0
         self._end = 0
-        self._append(self._encode(_Head(self.target, self.family, geometry)))
+        self._append(self._encode(_Head(self.target, self.family, geometry, schedule)))
 
     def write(self, op: Op) -> None:
         """Note an op that is about to run."""
@@ -118,4 +119,4 @@ def recover(path: Path) -> Trace | None:
             ops.append(op_from_json(msgspec.json.decode(line), f"line {len(ops) + 2}"))
         except (ValueError, msgspec.MsgspecError, TraceError):
             break
-    return Trace(head.geometry, tuple(ops), head.target, head.family)
+    return Trace(head.geometry, tuple(ops), head.target, head.family, schedule=head.schedule)

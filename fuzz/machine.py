@@ -23,6 +23,7 @@ from kvexact.fuzz.provider import BACKEND
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.steps import Mix, Steps
+from kvexact.fuzz.timed import draw_schedule
 from kvexact.fuzz.wrong import Wrong
 from kvexact.impl.target import Target
 
@@ -105,7 +106,8 @@ class FuzzMachine(RuleBasedStateMachine):
     def _new_run(self, chooser: Digits) -> Run:
         share = self.share
         geometry = share.family.draw_fitting(chooser, share.target.fits)
-        return Run(share.target, geometry, share.counts, share.journal)
+        schedule = draw_schedule(chooser, share.target)
+        return Run(share.target, geometry, share.counts, share.journal, schedule)
 
     def _checked(self, run: Run, ask: Callable[[], bool]) -> bool:
         try:

@@ -14,6 +14,7 @@ from kvexact.fuzz.edits import (
     renumbered,
     simpler_choices,
     simpler_geometries,
+    simpler_schedules,
     with_number,
     without_element,
     without_ops,
@@ -28,8 +29,9 @@ from kvexact.fuzz.rewrites import (
     regrouped,
 )
 from kvexact.fuzz.run import Run, execute
+from kvexact.fuzz.trace import IN_ORDER
 from kvexact.impl.target import Target
-from kvexact.refmodel.ops import KIND_OF, Allocate
+from kvexact.refmodel.ops import KIND_OF, TIMED_OPS, Allocate
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import Refused
 
@@ -58,9 +60,19 @@ class Reducer:
         self._target = self.make_target()
 
     def reduce(self) -> Program:
-        """The minimal program, with ids from 0; where the budget ends, the smallest so far."""
+        """The minimal program; where the budget ends, the smallest so far.
+
+        Its ids count from 0, unless its schedule hashes ids and no longer fails with these.
+        """
+        self._pass_until_none_helps()
+        while self._keep(renumbered(self.program)) and self.program.schedule not in (IN_ORDER, 0):
+            self._pass_until_none_helps()
+        return self.program
+
+    def _pass_until_none_helps(self) -> None:
         while True:
             before = self.program
+            self._keep_first(simpler_schedules(self.program))
             self._rewrite(needed, gathered)
             self._drop_ops()
             self._first_values()
@@ -71,9 +83,7 @@ class Reducer:
             self._lower_numbers()
             self._keep_all(simpler_geometries)
             if self.program == before or self.executions >= self.budget:
-                break
-        self._keep(renumbered(self.program))
-        return self.program
+                return
 
     def is_minimal(self) -> bool:
         """Whether no single edit of the program keeps its failure, whatever the budget."""
@@ -103,9 +113,9 @@ class Reducer:
         """Whether it plainly cannot fail like this.
 
         That is where no op of the signature's kind is left, and where the model refuses the
-        geometry that ops need.
+        geometry that ops need. Every trace ends with a fence.
         """
-        if self.signature.op in ("open", "close"):
+        if self.signature.op in ("open", "close", *TIMED_OPS):
             return False
         if all(KIND_OF[type(op)] != self.signature.op for op in program.ops):
             return True
@@ -184,7 +194,7 @@ class Reducer:
 
 def failure_of(target: Target, program: Program) -> tuple[Run, Failure] | None:
     """Run a program; its failure, explained, if it fails."""
-    run, wrong = execute(target, program.geometry, program.ops)
+    run, wrong = execute(target, *program)
     return None if wrong is None else (run, explain_failure(run, wrong))
 
 
@@ -192,7 +202,7 @@ def reduce_failure(
     make_target: Callable[[], Target], run: Run, failure: Failure, budget: int = BUDGET
 ) -> Reducer:
     """Reduce what a run did until it failed; the reducer has the program and its executions."""
-    program = Program(run.geometry, tuple(run.done))
+    program = Program(run.geometry, tuple(run.done), run.schedule)
     reducer = Reducer(make_target, failure.signature, program, budget)
     reducer.reduce()
     return reducer

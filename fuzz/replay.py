@@ -86,7 +86,7 @@ def repeat(make_target: Callable[[], Target], trace: Trace) -> list[Once]:
 
 
 def _once(target: Target, trace: Trace) -> Once:
-    run, wrong = execute(target, trace.geometry, trace.ops)
+    run, wrong = execute(target, trace.geometry, trace.ops, trace.schedule)
     failure = explain_failure(run, wrong) if wrong else None
     opened = bool(run.done) or run.counts.geometries["accepted"] > 0
     return Once(tuple(run.recorded), failure, opened)

@@ -11,6 +11,7 @@ from kvexact.fuzz.failure import explain_failure
 from kvexact.fuzz.finding import Finding
 from kvexact.fuzz.run import execute
 from kvexact.fuzz.targets import NamedTarget
+from kvexact.fuzz.trace import IN_ORDER
 from kvexact.impl.target import Target
 from kvexact.refmodel.ops import Op
 from kvexact.refmodel.spec import Geometry
@@ -21,18 +22,25 @@ _OPS_MODULE = "kvexact.refmodel.ops"
 _EXPORTED = {"Geometry", "Group", "Handle", "Host", "Job", "LayerSet", "Move", "Pair", "Slot"}
 
 
-def check(target: Target | Callable[[], Target], geometry: Geometry, ops: Sequence[Op]) -> None:
+def check(
+    target: Target | Callable[[], Target],
+    geometry: Geometry,
+    ops: Sequence[Op],
+    schedule: int = IN_ORDER,
+) -> None:
     """Run ops on a target and on the model, and compare every byte after every op.
 
     Args:
         target: a target, its class, or what makes one.
+        schedule: under which an asynchronous target orders its pending work.
 
     Raises:
         AssertionError: they disagree; the message says where and how.
         ValueError: the geometry is refused, as it should be, but there are ops to run on it.
     """
     __tracebackhide__ = True
-    run, wrong = execute(target if isinstance(target, Target) else target(), geometry, ops)
+    made = target if isinstance(target, Target) else target()
+    run, wrong = execute(made, geometry, ops, schedule)
     if wrong is not None:
         raise AssertionError("\n".join(explain_failure(run, wrong).lines))
     if ops and not run.done:
@@ -73,6 +81,7 @@ def render(finding: Finding, target: NamedTarget, failed_runs: int | None = None
         target=target.name,
         geometry=literal(trace.geometry),
         ops=literal(trace.ops),
+        schedule="" if trace.schedule == IN_ORDER else f", schedule={trace.schedule}",
     )
 
 
@@ -90,7 +99,7 @@ OPS = {ops}
 
 
 def test_reproducer() -> None:
-    check(TARGET, GEOMETRY, OPS)
+    check(TARGET, GEOMETRY, OPS{schedule})
 
 
 if __name__ == "__main__":

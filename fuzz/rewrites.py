@@ -100,7 +100,8 @@ def few_blocks(program: Program) -> Program:
         return new.get(block, block) if isinstance(block, int) else block
 
     ops = tuple(_with_blocks(op, rename) for op in program.ops)
-    return Program(replace(program.geometry, blocks=count - shift), ops)
+    geometry = replace(program.geometry, blocks=count - shift)
+    return program._replace(geometry=geometry, ops=ops)
 
 
 def plain_names(program: Program) -> Program:

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 
 from kvexact.fuzz.areas import Areas
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.features import features_of_op
+from kvexact.fuzz.features import AT_FENCE, REUSE, features_of_op
 from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.names import Names
 from kvexact.fuzz.opening import Opening
 from kvexact.fuzz.rows import compare_rows, rows_for
 from kvexact.fuzz.sizes import storage_bytes
+from kvexact.fuzz.timed import END, take_answer
+from kvexact.fuzz.trace import IN_ORDER
 from kvexact.fuzz.wrong import Wrong, raised_by, said, verdicts_differ
 from kvexact.impl.target import Facts, Result, Rows, Target
 from kvexact.refmodel.cache import Cache
@@ -24,10 +26,11 @@ from kvexact.refmodel.ops import (
     ReadValues,
     WriteTokens,
     WriteValues,
-    bind,
 )
+from kvexact.refmodel.order import Ordered
 from kvexact.refmodel.plan import Plan
 from kvexact.refmodel.spec import Geometry, Refused
+from kvexact.refmodel.timed_ops import Fence, Poll
 
 #: A geometry that takes more memory is only planned where a trace has no ops.
 _ON_PAPER_BYTES = 64 * 1024 * 1024
@@ -44,6 +47,7 @@ class Run:
 
     Attributes:
         journal: notes geometry and ops before they run.
+        schedule: under which an asynchronous target runs.
         done: ops that ran, with their handles.
         recorded: what happened to each of them, as a trace records it.
         opening: the model's plan, and what the target believes.
@@ -54,12 +58,14 @@ class Run:
     geometry: Geometry
     counts: Counts = field(default_factory=Counts)
     journal: Journal | None = None
+    schedule: int = IN_ORDER
     done: list[Op] = field(default_factory=list)
     recorded: list[str] = field(default_factory=list)
     opening: Opening = field(init=False)
     model: Cache = field(init=False)
     names: Names = field(init=False)
     areas: Areas = field(init=False)
+    _is_open: bool = False
     _restored: bool = False
     _acted: str = "open"
 
@@ -82,14 +88,17 @@ class Run:
         Raises:
             Wrong: the verdicts, the reasons, the facts or the first bytes differ.
         """
+        if self.target.is_async:
+            self.target.schedule(self.schedule)
         accepted = self._compare_verdicts(self.target.open)
         if accepted:
             assert self.plan is not None
-            self.model = Cache(self.plan)
+            self.model = Ordered(self.plan) if self.target.is_async else Cache(self.plan)
             self.names = Names([{} for _ in self.geometry.groups])
             self.areas = Areas(self.target, self.model, self.counts)
             self.areas.poison()
             self.areas.compare(None)
+            self._is_open = True
         return accepted
 
     def plan_only(self) -> bool:
@@ -98,7 +107,7 @@ class Run:
 
     def _compare_verdicts(self, ask: Callable[[Geometry], Facts]) -> bool:
         if self.journal:
-            self.journal.begin(self.geometry)
+            self.journal.begin(self.geometry, self.schedule)
         return self.opening.compare(ask)
 
     def step(self, op: Op) -> str:
@@ -124,12 +133,14 @@ class Run:
         return happened
 
     def _step(self, op: Op, kind: str) -> str:
+        if kind not in self.target.op_kinds:
+            return "unsent"
         try:
-            bound = bind(op, self.names.claimed)
+            bound = self.names.bind(op)
         except Dangling:
             return "dangling"
         predicted = self.model.refusal(bound)
-        if not self._sent(bound, kind, predicted):
+        if not self._sent(bound, predicted):
             return "unsent"
         rows = None
         if isinstance(bound, _WRITES):
@@ -140,6 +151,8 @@ class Run:
             return f"refused:{predicted}"
         self.areas.adopt_free(bound, kind)
         effect = self.model.apply(bound)
+        if isinstance(self.model, Ordered):
+            self._follow_time(self.model, bound, read)
         if isinstance(bound, _READS):
             assert effect.rows is not None
             self.counts.compared_bytes += effect.rows.size
@@ -151,11 +164,9 @@ class Run:
         self._note(kind, effect.changed_bytes, acted=effect.acted)
         return "acted" if effect.acted else "no-op"
 
-    def _sent(self, op: Op, kind: str, predicted: str | None) -> bool:
+    def _sent(self, op: Op, predicted: str | None) -> bool:
         """Whether the target has what this op needs, and promises what must come of it."""
         target = self.target
-        if kind not in target.op_kinds:
-            return False
         if predicted is not None and predicted not in target.op_refusals:
             return False
         return target.copies_slots or not isinstance(op, CopyBlocks) or op.tokens is None
@@ -173,6 +184,13 @@ class Run:
             raise verdicts_differ("op", op, predicted, reason, text)
         return read
 
+    def _follow_time(self, model: Ordered, op: Op, answer: Result) -> None:
+        """Take the answer to a poll; count what an op met while bytes were to come."""
+        if isinstance(op, Poll):
+            take_answer(model, op, answer, self.counts)
+        if self.areas.to_come and (isinstance(op, Fence) or model.reused):
+            self.counts.features[AT_FENCE if isinstance(op, Fence) else REUSE] += 1
+
     def _note(self, kind: str, changed_bytes: int, *, acted: bool) -> None:
         """Count what an accepted op did."""
         self.counts.changed_bytes[kind] += changed_bytes
@@ -184,20 +202,35 @@ class Run:
             self.counts.restoring += 1
 
     def close(self) -> Wrong | None:
-        """Count launches and close the target; what it did wrong at that."""
+        """Fence, count launches and close the target; what it did wrong at that."""
+        found = self._finish()
         try:
             self.counts.launches.update(self.target.launches())
             self.target.close()
         except BaseException as error:  # noqa: BLE001 - a target's own code may raise anything
-            return raised_by(self.target, error, None, "close")
+            return found or raised_by(self.target, error, None, "close")
+        return found
+
+    def _finish(self) -> Wrong | None:
+        """The fence that ends each run of an asynchronous target, and the polls behind it."""
+        has_failed = not self._is_open or self.recorded[-1:] == ["failed"]
+        if has_failed or not isinstance(self.model, Ordered):
+            return None
+        open_jobs = [job for job, is_done in self.model.jobs.items() if not is_done]
+        try:
+            self._step(Fence(END), "fence")
+            for job in open_jobs:
+                self._step(Poll(END, job), "poll")
+        except Wrong as wrong:
+            return wrong
         return None
 
 
 def execute(
-    target: Target, geometry: Geometry, ops: Sequence[Op], journal: Journal | None = None
+    target: Target, geometry: Geometry, ops: Sequence[Op], schedule: int = IN_ORDER
 ) -> tuple[Run, Wrong | None]:
     """Run a whole trace and close the target; the disagreement at which it ended, if any."""
-    run = Run(target, geometry, journal=journal)
+    run = Run(target, geometry, schedule=schedule)
     found: Wrong | None = None
     try:
         if not ops and storage_bytes(geometry) > _ON_PAPER_BYTES:

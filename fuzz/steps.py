@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kvexact.fuzz.choose import Chooser, chance, pick, sample, weighted
-from kvexact.fuzz.family import Family
+from kvexact.fuzz.family import TIMED_WEIGHTS, Family
 from kvexact.fuzz.names import Names
 from kvexact.fuzz.step_parts import NOWHERE, Parts
 from kvexact.impl.target import Target
 from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.ops import (
     BLOCK_OPS,
+    TIMED_OPS,
     VALUE_STYLES,
     VALUE_TYPES,
     Allocate,
@@ -32,12 +33,15 @@ from kvexact.refmodel.ops import (
     WriteValues,
     Zero,
 )
+from kvexact.refmodel.timed_ops import Fence, Poll, Step
 
 _KEPT = frozenset({"allocate", "write_tokens", "write_values", "offload", "restore"})
 _DROPPED_PERCENT = 30
 #: What takes the place of an op of values where no group has any.
 _RAW = {"write_values": "write_tokens", "read_values": "read"}
 _SPECIAL_PERCENT = 30
+#: Transfers that are polled most.
+_LATEST = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class Mix:
             dropped = weight and kind not in _KEPT and chance(chooser, _DROPPED_PERCENT)
             if kind in target.op_kinds and not dropped:
                 urn += [kind] * weight
+        for kind, weight in TIMED_WEIGHTS.items() if target.is_async else ():
+            urn += [kind] * (0 if chance(chooser, _DROPPED_PERCENT) else weight)
         illegal = family.illegal_percent if target.op_refusals else 0
         zero = family.zero_percent if "zero" in target.op_kinds else 0
         return cls(tuple(urn), illegal, family.batch_percent, zero, target.copies_slots)
@@ -88,6 +94,8 @@ class Steps(Parts):
         """The kind itself, or one that makes way for it where it has nothing to act on."""
         ownership = self._model.ownership
         owning = any(self._names.live)
+        if kind == "poll" and not self._names.jobs:
+            kind = "offload"
         if kind in ("restore", "evict") and ownership.holders.count(None) == ownership.host_slots:
             kind = "offload"
         if kind == "allocate" and None not in ownership.owners:
@@ -201,5 +209,17 @@ class Steps(Parts):
     def _reset(self, _chooser: Chooser, op_id: int, *, illegal: bool) -> Op:  # noqa: ARG002 - as all
         return Reset(op_id)
 
+    def _fence(self, _chooser: Chooser, op_id: int, *, illegal: bool) -> Op:  # noqa: ARG002 - as all
+        return Fence(op_id)
 
-assert set(BLOCK_OPS) == {name[1:] for name in vars(Steps) if name[1:] in BLOCK_OPS}
+    def _step(self, _chooser: Chooser, op_id: int, *, illegal: bool) -> Op:  # noqa: ARG002 - as all
+        return Step(op_id)
+
+    def _poll(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:  # noqa: ARG002 - as all
+        """Of one of the latest transfers, at times of any."""
+        jobs = self._names.jobs
+        return Poll(op_id, pick(chooser, jobs if chance(chooser, 10) else jobs[-_LATEST:]))
+
+
+_DRAWN = {**BLOCK_OPS, **TIMED_OPS}
+assert set(_DRAWN) == {name[1:] for name in vars(Steps) if name[1:] in _DRAWN}

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from kvexact.fuzz.counts import GEOMETRIES_LEAST, Counts, vacuous
 from kvexact.fuzz.families import EVERY_FAMILY
-from kvexact.fuzz.features import FEATURES
+from kvexact.fuzz.features import FEATURES, TIMED_FEATURES
 from kvexact.fuzz.targets import NamedTarget
-from kvexact.refmodel.ops import OPS
+from kvexact.refmodel.ops import OPS, TIMED_OPS
 
 #: Counts by (target name, family name).
 Merged = Mapping[tuple[str, str], Counts]
@@ -47,6 +47,7 @@ def complaints(
                 plans_only=family.plans_only,
                 illegal_percent=family.illegal_percent,
                 op_kinds=family.kinds(target.target_type.op_kinds),
+                in_time=target.target_type.is_async,
             )
             found += [f"{target.name}, {name}: {line}" for line in lines]
     return found
@@ -130,8 +131,10 @@ def _table(counts: Counts) -> list[str]:
 
 def _features(counts: Counts) -> list[str]:
     met = {name: n for name, n in counts.features.items() if n}
-    never = [name for name in FEATURES if name not in met]
-    lines = _wrapped("features met", [f"{name} {met[name]:,}" for name in FEATURES if name in met])
+    in_time = any(counts.ops[kind, "acted"] for kind in TIMED_OPS)
+    wanted = (*FEATURES, *TIMED_FEATURES) if in_time else FEATURES
+    never = [name for name in wanted if name not in met]
+    lines = _wrapped("features met", [f"{name} {met[name]:,}" for name in wanted if name in met])
     lines += _wrapped("never met", never)
     return lines + _wrapped("facts not told", _fact_names(counts))
 

@@ -11,7 +11,6 @@ from itertools import count
 from kvexact.fuzz.campaign import campaign
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Failure, explain_failure
-from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.favour import ROUND, favour, favoured_example
 from kvexact.fuzz.items import PROFILES, Profile, families_of
 from kvexact.fuzz.machine import run_item
@@ -61,8 +60,9 @@ def search_prng(
 ) -> tuple[Failed | None, int]:
     """The first failure of a PRNG campaign over all families, and the acted ops until then."""
     counts = Counts()
-    of_family = dict.fromkeys(FAMILIES, counts)
-    for example in campaign(make_target, list(FAMILIES.values()), seed, of_family):
+    families = families_of(make_target())
+    of_family = {family.name: counts for family in families}
+    for example in campaign(make_target, families, seed, of_family):
         if example.wrong is not None:
             return (example.run, example.wrong), counts.acted
         if counts.acted >= ops_most:

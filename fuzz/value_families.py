@@ -11,7 +11,8 @@ from kvexact.fuzz.drawing import LAYERS, draw_pool, draw_set, padded_alike, padd
 from kvexact.fuzz.sizes import page_content
 from kvexact.refmodel.spec import ORDERS, Geometry
 
-_FORMATS = tuple(
+#: Formats of tokens that encode.
+ENCODING = tuple(
     name for name in VALUES["page_format"] if name not in (*LATENTS, *STATES, *RAW_ONLY)
 )
 _ROWS = tuple(name for name in LATENTS if not name.startswith("indexer"))
@@ -33,7 +34,7 @@ def values(chooser: Chooser) -> Geometry:
 
 
 def _value_set(chooser: Chooser) -> LayerSetDraft:
-    drawn = draw_set(chooser, pick(chooser, _FORMATS))
+    drawn = draw_set(chooser, pick(chooser, ENCODING))
     odd = drawn.page_format == "turboquant_k8v4"
     size = pick(chooser, _ODD_SIZES if odd else _SIZES)
     shape = replace(drawn, head_size_k=size, layers=pick(chooser, (1, 1, 2)))

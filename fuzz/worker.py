@@ -231,7 +231,7 @@ def _reduced_again(maker: NamedTarget | Isolation, done: Done) -> Reduced:
 
 def reduce_trace(isolation: Isolation, trace: Trace) -> Finding | None:
     """The reduced finding of a trace; None where it does not fail."""
-    run, wrong = execute(isolation.make(), trace.geometry, trace.ops)
+    run, wrong = execute(isolation.make(), trace.geometry, trace.ops, trace.schedule)
     if wrong is None:
         return None
     return _reduced(isolation, isolation.named.name, trace.family, run, wrong)[0]

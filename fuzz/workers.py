@@ -15,7 +15,6 @@ from kvexact.fuzz.finding import Finding
 from kvexact.fuzz.replay import died
 from kvexact.fuzz.reserve import allocate
 from kvexact.fuzz.target_process import as_death
-from kvexact.fuzz.trace import Trace
 from kvexact.fuzz.worker import Done, Fallen, Item, Reduced, Task, fuzz
 
 _POLL_S = 0.2
@@ -99,7 +98,7 @@ class _Place:
         self.task = replace(task, first=number + task.step)
         journal.clear(task.journal)
         signature = once.failure.signature
-        trace = Trace(found.geometry, found.ops, task.target, family, (), tuple(signature))
+        trace = replace(found, target=task.target, family=family, signature=tuple(signature))
         finding = Finding(once.failure, trace, len(trace.ops), 0)
         done = Done(number, family, Counts(), signature, finding, died=True)
         return [done, Reduced(number, finding)]

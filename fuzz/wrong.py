@@ -13,6 +13,7 @@ Outcome = Literal[
     "rows",
     "fact",
     "refusal",
+    "poll",
     "exception",
     "out_of_bounds",
     "out_of_memory",

@@ -13,10 +13,13 @@ from kvexact.refmodel.layout import Mask
 from kvexact.refmodel.ops import Offload, Op, Reset, Restore
 from kvexact.refmodel.plan import Plan
 from kvexact.refmodel.positions import ByteOp
+from kvexact.refmodel.serving_ops import Mutate
 from kvexact.refmodel.timed_ops import Fence, Poll, Step
 
 _TIMED = frozenset({Fence, Step, Poll})
 _TRANSFERS = frozenset({Offload, Restore})
+#: Ops that are fences of their own: bytes are mutated through `load`.
+_FENCES = frozenset({Reset, Mutate})
 #: A word of bytes that are all True.
 _ALL = 0x0101010101010101
 
@@ -28,7 +31,9 @@ class Ordered(Cache):
         writers: per area, for each byte the id of the op that stored it last; -1: none did.
         unsettled: per area, which bytes may still be another value in a target.
         jobs: ids of the transfers so far; True: done, as a fence or a poll said.
+        begun: those since the last fence.
         pending: whether anything was begun since the last fence.
+        reused: whether the last op stored or moved bytes that were unsettled before it.
     """
 
     def __init__(self, planned: Plan) -> None:
@@ -42,7 +47,8 @@ class Ordered(Cache):
             self._whole[area] = writers, unsettled
             self.writers[area], self.unsettled[area] = writers[: data.size], unsettled[: data.size]
         self.jobs: dict[int, bool] = {}
-        self.pending = False
+        self.begun: set[int] = set()
+        self.pending = self.reused = False
         self._op_id = -1
 
     def refusal(self, op: Op) -> str | None:
@@ -52,6 +58,7 @@ class Ordered(Cache):
     def apply(self, op: ByteOp) -> Effect:
         """See `Cache`; of ops in time those act that find something begun and not known done."""
         self._op_id = op.id
+        self.reused = False
         match op:
             case Fence():
                 acted = self.pending
@@ -63,8 +70,9 @@ class Ordered(Cache):
                 return Effect(not self.jobs[job])
         if type(op) in _TRANSFERS:
             self.jobs[op.id], self.pending = False, True
+            self.begun.add(op.id)
         effect = super().apply(op)
-        if type(op) is Reset:
+        if type(op) in _FENCES:
             self.fence()
         return effect
 
@@ -73,6 +81,7 @@ class Ordered(Cache):
         for mask in self.unsettled.values():
             mask[:] = False
         self.jobs = dict.fromkeys(self.jobs, True)
+        self.begun.clear()
         self.pending = False
 
     def settle(self, job: int) -> None:
@@ -81,10 +90,18 @@ class Ordered(Cache):
         for area, mask in self.unsettled.items():
             mask[self.writers[area] == job] = False
 
+    def _load(self, area: str, group: int, places: Addresses) -> Words:
+        self.reused |= bool(self._unsettled_words(area, group)[places].any())
+        return super()._load(area, group, places)
+
     def _store(self, area: str, group: int, places: Addresses, data: Words) -> Effect:
-        word = self._words[group]
-        writers, unsettled = self._whole[area]
-        writers.reshape(-1, word)[places] = self._op_id
-        unsettled.view(f"u{word}")[places] = np.array(_ALL).astype(f"u{word}")
+        unsettled = self._unsettled_words(area, group)
+        self.reused |= bool(unsettled[places].any())
+        unsettled[places] = _ALL >> (64 - 8 * self._words[group])
+        self._whole[area][0].reshape(-1, self._words[group])[places] = self._op_id
         self.pending |= places.size > 0
         return super()._store(area, group, places, data)
+
+    def _unsettled_words(self, area: str, group: int) -> Words:
+        """The mask of an area, in words of a group; not 0 where a byte is unsettled."""
+        return self._whole[area][1].view(f"u{self._words[group]}")

@@ -21,6 +21,7 @@ from kvexact.refmodel.ops import (
 )
 from kvexact.refmodel.order import Ordered
 from kvexact.refmodel.plan import plan
+from kvexact.refmodel.serving_ops import Mutate
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
 from kvexact.refmodel.timed_ops import Fence, Poll, Step
 
@@ -79,9 +80,10 @@ def test_bytes_that_an_op_stores_are_unsettled_until_a_fence() -> None:
     assert set(model.writers["pool"][content(0, 0, 1)]) == {20}
 
 
-@pytest.mark.parametrize("op", [Fence(50), Reset(50)])
-def test_a_fence_or_a_reset_settles_all_and_ends_all_transfers(op: Op) -> None:
-    model = after(ALLOCATE, WRITE, OFFLOAD, op)
+@pytest.mark.parametrize("op", [Fence(50), Reset(50), Mutate(50, tag=1)])
+def test_fences_settle_all_and_end_all_transfers(op: Op) -> None:
+    model = after(ALLOCATE, WRITE, OFFLOAD)
+    model.apply(op)
     assert unsettled(model) == unsettled(model, "host") == []
     assert model.jobs == {12: True}
     assert not model.pending
