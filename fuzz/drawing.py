@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kvexact.fuzz.choose import Chooser, chance, pick
-from kvexact.fuzz.demands import DEMANDS, STATES, fitted, fitted_group, orders_of, splits
+from kvexact.fuzz.demands import (
+    DEMANDS,
+    STATES,
+    fitted,
+    fitted_group,
+    orders_of,
+    slot_tokens,
+    splits,
+)
 from kvexact.fuzz.dimensions import VALUES, Draft, GroupDraft, LayerSetDraft, build
 from kvexact.fuzz.sizes import page_content
 from kvexact.refmodel.plan import round_up
@@ -48,7 +56,14 @@ def draw_group(chooser: Chooser, sets: int = 1, *, states: bool = True) -> Group
     formats = [pick(chooser, STATES) if of_states else draw_format(chooser) for _ in range(sets)]
     size = pick(chooser, _KERNEL_BLOCKS)
     layers = tuple(draw_set(chooser, page_format) for page_format in formats)
-    return fitted_group(GroupDraft(size, layer_sets=layers))
+    return more_tiles(chooser, fitted_group(GroupDraft(size, layer_sets=layers)))
+
+
+def more_tiles(chooser: Chooser, group: GroupDraft) -> GroupDraft:
+    """The same group, at times with two or three tiles of slots where its formats have tiles."""
+    if slot_tokens(group) == 1 or not chance(chooser, 40):
+        return group
+    return replace(group, kernel_block_size=group.kernel_block_size * pick(chooser, (2, 3)))
 
 
 def draw_pool(

@@ -8,6 +8,17 @@ from kvexact.fuzz.dimensions import VALUES, Draft, GroupDraft, LayerSetDraft, bu
 from kvexact.fuzz.drawing import equal_pages
 from kvexact.refmodel.spec import ORDERS, Geometry
 
+#: Sizes of key and value that meet all but one demand of a format, which no multiple mends.
+_BEYOND = (
+    (1024, 8, "int4_per_token_head"),
+    (8, 1024, "int4_per_token_head"),
+    (1536, 1536, "int4_per_token_head"),
+    (96, 96, "ultraquant_4bit"),
+    (32, 64, "nvfp4"),
+    (576, 64, "fp8_ds_mla"),
+    (512, 512, "deepseek_v4"),
+)
+
 
 def planning(chooser: Chooser) -> Geometry:
     """Any values together; in most geometries each format's sizes are those that it takes."""
@@ -47,6 +58,8 @@ def _any_group(chooser: Chooser) -> GroupDraft:
 
 
 def _any_set(chooser: Chooser) -> LayerSetDraft:
+    if chance(chooser, 8):
+        return LayerSetDraft(1, 1, *pick(chooser, _BEYOND))
     head_size = pick(chooser, VALUES["head_size_k"])
     drawn = LayerSetDraft(
         pick(chooser, VALUES["layers"]),

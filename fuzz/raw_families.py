@@ -137,8 +137,10 @@ def batch(chooser: Chooser) -> Geometry:
 def refusals(chooser: Chooser) -> Geometry:
     """Small geometries on which many ops are illegal, raw-only formats among them."""
     if chance(chooser, 20):
-        layers = draw_set(chooser, pick(chooser, RAW_ONLY))
-        raw = fitted_group(replace(draw_group(chooser), layer_sets=(layers,)))
+        sets = [draw_set(chooser, pick(chooser, RAW_ONLY))]
+        if chance(chooser, 40):
+            sets.insert(0, draw_set(chooser, draw_format(chooser)))
+        raw = fitted_group(replace(draw_group(chooser), layer_sets=tuple(sets)))
         groups = (raw, draw_group(chooser))[: 1 + weighted(chooser, (1, 1))]
         return _fit_aligned(chooser, draw_pool(chooser, *groups, orders=_B_ORDERS))
     return pick(chooser, (one_group, overlay, chunked))(chooser)

@@ -3,13 +3,14 @@
 Good ones, and bad ones for an op that is to be refused.
 """
 
+from collections.abc import Sequence
 from itertools import starmap
 
 from kvexact.fuzz.choose import Chooser, chance, pick, sample
 from kvexact.fuzz.names import Names
 from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.formats import takes_values
-from kvexact.refmodel.ops import Block, Move, Slot
+from kvexact.refmodel.ops import Block, Job, Move, Slot
 
 #: Numbers that name no block, slot or part.
 NOWHERE = (-1, 2**31)
@@ -155,6 +156,15 @@ class Parts:
         return Move(
             move.block, move.host_slot, pick(chooser, (self._geometry.host.chunk_blocks, -1))
         )
+
+    def _bad_room(self, chooser: Chooser, group: int, move: Move, jobs: Sequence[Job]) -> Move:
+        """A bad place, or a part of a chunk that another group's job of the same op fills."""
+        filled = {other[1:] for job in jobs if job.group != group for other in job.moves}
+        parts = range(self._geometry.host.chunk_blocks)
+        left = sorted({(slot, part) for slot, _ in filled for part in parts} - filled)
+        if left and chance(chooser, 80):
+            return Move(move.block, *pick(chooser, left))
+        return self._bad_place(chooser, move)
 
     def _bad_restore(self, chooser: Chooser, group: int, moves: list[Move]) -> Move:
         """Into a block that is not the group's, or from a place that holds nothing of it."""

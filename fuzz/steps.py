@@ -159,18 +159,19 @@ class Steps(Parts):
         return CopyBlocks(op_id, group, tuple(pairs), tokens)
 
     def _offload(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
-        jobs = []
+        jobs: list[Job] = []
         taken: set[int] = set()
         job_count = 1 + weighted(chooser, (7, 3))
         bad_job = chooser.below(job_count) if illegal else -1
         for nth in range(job_count):
             group = self._group(chooser)
             count = self._moves_wanted(chooser, group)
-            blocks = self._blocks(chooser, group, count, bad=nth == bad_job)
+            bad_block = nth == bad_job and chance(chooser, 60)
+            blocks = self._blocks(chooser, group, count, bad=bad_block)
             places = self._host_places(chooser, group, taken, len(blocks))
             moves = [Move(block, *place) for block, place in zip(blocks, places, strict=False)]
-            if nth == bad_job and moves:
-                moves[0] = self._bad_place(chooser, moves[0])
+            if nth == bad_job and not bad_block and moves:
+                moves[0] = self._bad_room(chooser, group, moves[0], jobs)
             taken.update(move.host_slot for move in moves)
             jobs.append(Job(group, tuple(moves)))
         return Offload(op_id, tuple(jobs))

@@ -7,7 +7,14 @@ from kvexact.fuzz.budget import fit
 from kvexact.fuzz.choose import Chooser, chance, pick, weighted
 from kvexact.fuzz.demands import LATENTS, RAW_ONLY, STATES, fitted, fitted_group, is_state
 from kvexact.fuzz.dimensions import SCALES, VALUES, Draft, GroupDraft, LayerSetDraft, build
-from kvexact.fuzz.drawing import LAYERS, draw_pool, draw_set, padded_alike, padded_to
+from kvexact.fuzz.drawing import (
+    LAYERS,
+    draw_pool,
+    draw_set,
+    more_tiles,
+    padded_alike,
+    padded_to,
+)
 from kvexact.fuzz.sizes import page_content
 from kvexact.refmodel.spec import ORDERS, Geometry
 
@@ -30,6 +37,7 @@ def values(chooser: Chooser) -> Geometry:
     """One or two layer sets of formats that encode, in any order."""
     sets = tuple(_value_set(chooser) for _ in range(1 + weighted(chooser, (3, 1))))
     group = fitted_group(GroupDraft(pick(chooser, (1, 2, 3, 4, 6, 8)), layer_sets=sets))
+    group = more_tiles(chooser, group)
     return fit(chooser, draw_pool(chooser, group), finish=partial(padded_to, multiple=4))
 
 
@@ -66,7 +74,9 @@ def latent(chooser: Chooser) -> Geometry:
         tokens * pick(chooser, (1, 2, 3, 4, 8)), layer_sets=tuple(sets), tokens_per_state=tokens
     )
     if chance(chooser, 15):
-        group = replace(group, kernel_parts=pick(chooser, (2, 3)))
+        cut = tokens > 1 and chance(chooser, 25)  # a slot, by the end of a kernel block
+        size = group.kernel_block_size + cut
+        group = replace(group, kernel_block_size=size, kernel_parts=pick(chooser, (2, 3)))
     elif tokens > 1 and chance(chooser, 30):
         group = replace(group, kernel_block_size=group.kernel_block_size + 1)
     draft = replace(

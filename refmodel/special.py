@@ -16,9 +16,9 @@ from kvexact.refmodel.codecs.elements import E2M1, E4M3, E4M3FNUZ, Element, Floa
 Bits = npt.NDArray[Any]
 ValueType = Element | Single
 
-#: What a row is, drawn from 32 numbers: plain below these, and from the last one on a table.
+#: What a row is, drawn from 34 numbers: plain below these, and from the last one on a table.
 _CONSTANT, _ONE_HOT, _ONE_HUGE, _SPRINKLED, _TABLES = 7, 8, 9, 10, 11
-_KINDS = 32
+_KINDS = 34
 _LARGE, _SPECIAL = 4, 5
 _COLUMNS = 1024
 _STANDS_EVERY = 16
@@ -77,6 +77,9 @@ _TIES = (
     ((6, -6), _midpoints(E2M1)),
     ((15, 0), np.arange(31) / 2),
 )
+#: Greatest elements of which the one has a smaller power of two for its scale, and the next one up
+#: the larger: 0.156 of them is just below sqrt(2), and just above.
+_TURNS = (9.065470695495605, 9.065471649169922)
 _TIE_SCALES = (1.0, 2.0**-5, 2.0**6)
 _TINY_NUMBERS = (1e-4, 9e-5, 4.48e-4, 1.27e-4, 1e-6, 1e-8, *np.ldexp(1.0, np.arange(-20, -5)))
 _LARGE_NUMBERS = (448, 449, 464, 465, 480, 240, 248, 224, 57344, 61440, 65504, 1e30, 3e38)
@@ -107,6 +110,7 @@ def _tables(value_type: ValueType) -> Bits:
         signed(numbers(*_LARGE_NUMBERS)),
         signed(np.append(np.array(ends, zero.dtype), numbers(0, *_ROUND_NUMBERS))),
     ]
+    tables += [signed(numbers(turn, -turn, 0, turn / 2)) for turn in _TURNS]
     for scale in _TIE_SCALES:
         for stand, ties in _TIES:
             exact = numbers(*(ties * scale))

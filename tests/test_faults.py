@@ -221,6 +221,22 @@ TRACES: dict[str, tuple[Geometry, tuple[Op, ...]]] = {
     ),
     "global_scale_lost": coded("nvfp4", 16, k_scale=0.5),
     "key_scale_for_values": coded("fp8_e4m3", k_scale=0.5),
+    "slots_past_their_tile": (
+        geometry(layers(size=64, cell="nvfp4_swizzled"), block=8),
+        (claim(0), WriteTokens(1, 0, (Slot(0, 4),), 1)),
+    ),
+    "slot_for_two_groups": (
+        replace(TWO_SIZES, host=Host(1 << 14, 2)),
+        (
+            claim(0),
+            claim(1, group=1),
+            Offload(2, (Job(0, (Move(0, 0, 0),)), Job(1, (Move(1, 0, 1),)))),
+        ),
+    ),
+    "first_sets_format_decides": (
+        geometry(layers(), layers(cell="turboquant_4bit_nc")),
+        (WriteValues(0, 0, (), 1),),
+    ),
     "exponent_rounded_down": coded("deepseek_v4"),
     "scale_to_nearest": coded("nvfp4_ds_mla"),
 }

@@ -25,6 +25,17 @@ class _ValueScalesInKeyOrder(Views):
         return view._replace(token=keys.token, scatter=keys.scatter)
 
 
+@planted("slots_past_their_tile", "ALIGN", "no public report", 2, PLACED)
+class _SlotsPastTheirTile(Views):
+    """The writer lays all slots of a kernel block out as those of its first tile."""
+
+    def view(self, group: GroupPlan, one: SetPlan, view: FieldView, consumer: str) -> FieldView:
+        tile = view.scatter
+        if not consumer.startswith("write") or tile.tile >= group.kernel_slots:
+            return view
+        return view._replace(scatter=tile._replace(tile_stride=tile.tile * view.token))
+
+
 @planted("regions_read_as_cells", "ELEM", "vllm#47716", 2, READ | BOUNDS)
 class _RegionsReadAsCells(Views):
     """The reader takes a page of rows and then scales for records with their scales inside."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvexact.impl.engine.plans import Plan
 from kvexact.impl.engine.refusals import Refusals
-from kvexact.impl.engine.tables import BlockTable, HostTable, Moves
+from kvexact.impl.engine.tables import RAW_ONLY, BlockTable, HostTable, Moves
 from kvexact.impl.faults.register import BOUNDS, PLACED, READ, VERDICT, planted
 from kvexact.refmodel.spec import Refused
 
@@ -82,3 +82,21 @@ class _PaddedPagesSplit(Refusals):
             for one in group.sets
         )
         return None if padded else super().kernel_split(plan)
+
+
+@planted("slot_for_two_groups", "ALIAS", "no public report", 3, VERDICT)
+class _SlotForTwoGroups(HostTable):
+    """Jobs of one offload fill a slot for two groups: each looks only at what was there before."""
+
+    def require_room(self, jobs: Sequence[Moves]) -> None:
+        for job in jobs:
+            super().require_room((job,))
+
+
+@planted("first_sets_format_decides", "DTYPE", "no public report", 1, VERDICT)
+class _FirstSetsFormatDecides(BlockTable):
+    """Whether a group takes values is asked of its first layer set only."""
+
+    def require_format(self, group: int) -> None:
+        if self.page_formats[group][0] in RAW_ONLY:
+            super().require_format(group)
