@@ -266,7 +266,8 @@ class Cache(Rows):
             layout = self._in_words[job.group]
             row_words = self.plan.row_bytes // self._words[job.group]
             blocks, slots, parts = np.array(job.moves, np.intp).T
-            in_host = layout.host[parts] + (slots * row_words)[:, None]
+            in_host = layout.host[parts]
+            in_host += (slots * row_words)[:, None]
             found.append((job, blocks, layout.of_blocks(blocks), in_host))
         return found
 
