@@ -9,13 +9,15 @@ from kvexact.fuzz.artefacts import ROOT, RunDirectory, make_run_directory, save
 from kvexact.fuzz.cli import BadInput
 from kvexact.fuzz.cli_targets import able_target, in_child
 from kvexact.fuzz.console import Output
-from kvexact.fuzz.finding import Finding, block
+from kvexact.fuzz.failure import Failure
+from kvexact.fuzz.finding import block
 from kvexact.fuzz.items import families_of
 from kvexact.fuzz.matrix import Cell, fill
+from kvexact.fuzz.page_parts import behind_data
+from kvexact.fuzz.run import Run
 from kvexact.impl.adapters.vllm.home import HOME_VARIABLE, LISTED, Home, InstallError, is_listed
-from kvexact.impl.adapters.vllm.known import Known, known_of
+from kvexact.impl.adapters.vllm.known import Known, Seen, known_of
 from kvexact.impl.adapters.vllm.process import end_all
-from kvexact.refmodel.spec import Geometry
 
 _TARGETS = ("vllm-views", "vllm-offload", "vllm-simple")
 
@@ -132,7 +134,9 @@ def _row(console: Output, directory: RunDirectory, name: str, seeds: range, ops:
     new, met = 0, set()
     for family in families_of(target.target_type):
         with in_child(target):
-            cell = fill(target, family, seeds, ops, lambda s, g: _named(known, s, g))
+            cell = fill(
+                target, family, seeds, ops, lambda run, failure: _named(known, run, failure)
+            )
         met |= set(cell.known)
         new += len(cell.new)
         console.say(_line(name, cell))
@@ -151,14 +155,9 @@ def _row(console: Output, directory: RunDirectory, name: str, seeds: range, ops:
     return new
 
 
-def _short(called: str, finding: Finding, command: str) -> list[str]:
-    """A known finding in two lines."""
-    signature, ops = finding.failure.signature, len(finding.trace.ops)
-    return [f"  {called}: {signature}, reduced to {ops} ops", f"  {command}"]
-
-
-def _named(known: list[Known], signature: str, geometry: Geometry) -> str | None:
-    return next((one.name for one in known if one.is_it(signature, geometry)), None)
+def _named(known: list[Known], run: Run, failure: Failure) -> str | None:
+    seen = Seen(str(failure.signature), run.geometry, behind_data(run, failure))
+    return next((one.name for one in known if one.is_it(seen)), None)
 
 
 def _line(name: str, cell: Cell) -> str:

@@ -7,14 +7,14 @@ from itertools import count
 
 from kvexact.fuzz.campaign import numbered_example
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.failure import Signature, explain_failure
+from kvexact.fuzz.failure import Failure, Signature, explain_failure
 from kvexact.fuzz.family import Family
 from kvexact.fuzz.finding import Finding, find
+from kvexact.fuzz.run import Run
 from kvexact.fuzz.targets import NamedTarget
-from kvexact.refmodel.spec import Geometry
 
-#: A name for a failure that is known; None for one that is not.
-NameOf = Callable[[str, Geometry], str | None]
+#: A name for a failure of a run that is known; None for one that is not.
+NameOf = Callable[[Run, Failure], str | None]
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ def fill(target: NamedTarget, family: Family, seeds: Sequence[int], ops: int, na
             example = numbered_example(instance, family, index, seed, cell.counts)
             if example.wrong is not None:
                 failure = explain_failure(example.run, example.wrong)
-                called = name(str(failure.signature), example.run.geometry)
+                called = name(example.run, failure)
                 if (called not in cell.known) if called else failure.signature not in cell.failed:
                     found = find(target.make, target.name, family.name, example.run, example.wrong)
                     cell.findings.append((called, found))

@@ -10,7 +10,10 @@ import pytest
 import torch
 
 from kvexact.fuzz.choose import Prng
+from kvexact.fuzz.failure import Failure, Signature
 from kvexact.fuzz.families import SERVED
+from kvexact.fuzz.page_parts import behind_data
+from kvexact.fuzz.run import Run
 from kvexact.fuzz.targets import UnknownTarget, find_target
 from kvexact.impl.adapters.vllm import home as home_module
 from kvexact.impl.adapters.vllm.driver.fields import runs
@@ -19,8 +22,10 @@ from kvexact.impl.adapters.vllm.driver.shapes import Shape
 from kvexact.impl.adapters.vllm.driver.standins import Memory, OutOfBounds
 from kvexact.impl.adapters.vllm.driver.symbols import Gone, find, first_of, need
 from kvexact.impl.adapters.vllm.home import HOME_VARIABLE, Home, InstallError, age
-from kvexact.impl.adapters.vllm.known import known_findings, known_of
+from kvexact.impl.adapters.vllm.known import Seen, known_findings, known_of
+from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.target import Unavailable
+from kvexact.refmodel.ops import Allocate
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet, Refused
 
@@ -200,10 +205,38 @@ def test_a_known_finding_is_known_where_it_shows_only() -> None:
     shape = LayerSet(1, 2, 32, 32, "bf16")
     geometry = Geometry((Group(16, 16, (shape,)),), 2, Host(8192), order="LHBNC")
     other = Geometry((Group(16, 16, (shape,)),), 2, Host(8192), order="LBHNC")
-    assert one.is_it("fact / open / fact / regions", geometry)
-    assert not one.is_it("fact / open / fact / regions", other)
-    assert one.is_it("mismatch / restore / lost / k", geometry)
-    assert not one.is_it("mismatch / restore / frame / padding", geometry)
+    assert one.is_it(Seen("fact / open / fact / regions", geometry))
+    assert not one.is_it(Seen("fact / open / fact / regions", other))
+    assert not one.is_it(Seen("mismatch / restore / lost / k", geometry))
+
+
+def test_the_tail_that_is_lost_is_known_where_no_data_are_wrong() -> None:
+    (one,) = (k for k in known_of("vllm-offload", "0.25.1", ()) if k.name == "tail-lost")
+    shape = LayerSet(1, 1, 32, 32, "int8_per_token_head")
+    geometry = Geometry((Group(16, 16, (shape,)),) * 2, 2, Host(8192), kv_split=True)
+    assert one.is_it(Seen("mismatch / restore / lost / v", geometry, behind_data=True))
+    assert not one.is_it(Seen("mismatch / restore / lost / v", geometry))
+    assert not one.is_it(Seen("mismatch / restore / stale / v", geometry, behind_data=True))
+
+
+def test_what_lies_behind_the_data_of_a_page() -> None:
+    """Pages of 16 tokens with 64 bytes and two scales: 1,024 bytes of data in 1,152."""
+    shape = LayerSet(2, 1, 32, 32, "int8_per_token_head")
+    groups = (Group(16, 16, (shape,)), Group(16, 16, (shape,)))
+    run = Run(CpuEngine(), Geometry(groups, 3, Host(8192), order="LBNHC", kv_split=True))
+    assert run.open()
+    run.step(Allocate(0, 1, (1,)))
+    first = 1152  # block 1 of layer 0; layer 1 begins 3 pages later
+    for at, behind in (
+        ((first + 1024, first + 1151), True),
+        ((3 * 1152 + first + 1024,), True),
+        ((first + 1023, first + 1024), False),
+        ((first - 1,), False),
+        ((), False),
+    ):
+        failure = Failure(Signature("mismatch", "restore", "lost", "v"), (), "pool", at)
+        assert behind_data(run, failure) is behind
+    run.close()
 
 
 @pytest.mark.parametrize("family", sorted(SERVED))

@@ -16,6 +16,21 @@ Reach = Literal["by default", "by a user's setting", "latent"]
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """A failure, as far as it is looked at to know it.
+
+    Attributes:
+        signature: what it is signed with.
+        behind_data: bytes are wrong, and each of them lies in a page of its block's owner behind
+            as many bytes as the page has data without scales.
+    """
+
+    signature: str
+    geometry: Geometry
+    behind_data: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Known:
     """A finding that is known.
 
@@ -27,10 +42,11 @@ class Known:
         reach: who meets it.
         upstream: the number of an issue or a pull request; empty: none is known.
         text: what is wrong.
-        mutation: only with this mend undone.
+        mutation: only with this word after the release: a mend undone, or "bytes".
         orders: physical orders in which it shows; none: all.
         formats: how page formats end in which it shows; none: all.
         groups: the fewest groups with which it shows.
+        behind_data: only bytes of pages behind as many as they have data without scales are wrong.
     """
 
     name: str
@@ -45,20 +61,23 @@ class Known:
     orders: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
     groups: int = 1
+    behind_data: bool = False
 
     def covers(self, target: str, release: str, mutations: tuple[str, ...]) -> bool:
         """Whether this target has it in that release."""
         in_range = age(self.first) <= age(release) <= age(self.last)
         return self.target == target and in_range and self.mutation in (*mutations, "")
 
-    def is_it(self, signature: str, geometry: Geometry) -> bool:
-        """Whether a failure on this geometry is this finding."""
-        names = [shape.page_format for group in geometry.groups for shape in group.layer_sets]
+    def is_it(self, seen: Seen) -> bool:
+        """Whether a failure is this finding."""
+        groups = seen.geometry.groups
+        names = [shape.page_format for group in groups for shape in group.layer_sets]
         return (
-            any(fnmatchcase(signature, one) for one in self.signatures)
-            and len(geometry.groups) >= self.groups
-            and (not self.orders or geometry.order in self.orders)
+            any(fnmatchcase(seen.signature, one) for one in self.signatures)
+            and len(groups) >= self.groups
+            and (not self.orders or seen.geometry.order in self.orders)
             and (not self.formats or any(name.endswith(self.formats) for name in names))
+            and (seen.behind_data or not self.behind_data)
         )
 
 
