@@ -18,7 +18,6 @@ from kvexact.fuzz.reduce import Reducer, failure_of, reduce_failure
 from kvexact.fuzz.run import Run, execute
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.wrong import Wrong
-from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.faults import Fault
 from kvexact.impl.target import Target
 
@@ -131,7 +130,7 @@ def _why_missed(fault: Fault, failure: Failure, reducer: Reducer) -> str:
     again = failure_of(fault.target(), program)
     if again is None or again[1].signature != signature:
         return f"the reduced trace of {signature} does not fail again"
-    sound = execute(CpuEngine(), program.geometry, program.ops)[1]
+    sound = execute(fault.sound(), *program)[1]
     if sound is not None:
         return f"the sound engine fails, too: {sound.text}"
     return ""

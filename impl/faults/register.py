@@ -27,6 +27,7 @@ class Fault:
         known_minimum: fewest ops of a trace that fails; 0 where planning or opening already fails.
         differences: what a report may call the first difference that it makes.
         target: makes an engine that has the fault.
+        sound: makes the same engine without it.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Fault:
     known_minimum: int
     differences: frozenset[str]
     target: Callable[[], Target]
+    sound: Callable[[], Target] = CpuEngine
 
 
 #: All faults by name.
