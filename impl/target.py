@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from kvexact.impl.notes import Note
 from kvexact.refmodel.answer import Answer
 from kvexact.refmodel.ops import BLOCK_OPS, OP_REASONS, Op
 from kvexact.refmodel.spec import GEOMETRY_REASONS, Geometry
@@ -119,6 +120,10 @@ class Target(ABC):
 
     def schedule(self, number: int) -> None:  # noqa: B027 - where nothing is ever pending
         """Order pending work as this schedule says, from the next `open` on; see docs/time.md."""
+
+    def take_notes(self) -> list[Note] | None:
+        """Note what runs when, from the next `open` on; None where nothing is ever pending."""
+        return None
 
     @abstractmethod
     def plan(self, geometry: Geometry) -> Facts:

@@ -24,6 +24,7 @@ from kvexact.impl.engine.tables import BlockTable, HostTable
 from kvexact.impl.engine.transfers import Transfers
 from kvexact.impl.engine.values import Codecs
 from kvexact.impl.engine.views import Views
+from kvexact.impl.notes import Note
 from kvexact.impl.target import Allocate, Area, Bytes, Facts, Result, Rows, Target
 from kvexact.refmodel.ops import BLOCK_OPS, TIMED_OPS, Op
 from kvexact.refmodel.spec import Geometry
@@ -187,6 +188,7 @@ class StreamsEngine(Engine):
     def __init__(self) -> None:
         super().__init__()
         self._number = 1
+        self._notes: list[Note] | None = None
 
     @classmethod
     def check_available(cls) -> None:
@@ -195,13 +197,20 @@ class StreamsEngine(Engine):
 
     def make_device(self) -> Device:
         """See `Engine`."""
-        return SimulatedDevice(self.macros, number=self._number)
+        return SimulatedDevice(self.macros, number=self._number, notes=self._notes)
 
     def schedule(self, number: int) -> None:
         """See `Target`."""
         self._number = number
         if isinstance(self._device, SimulatedDevice):
             self._device.number = number
+
+    def take_notes(self) -> list[Note] | None:
+        """See `Target`."""
+        self._notes = []
+        if isinstance(self._device, SimulatedDevice):
+            self._device.notes = self._notes
+        return self._notes
 
     def probe(self) -> None:
         """See `Target`: what is pending after an error runs no more."""

@@ -14,12 +14,12 @@ from kvexact.impl.engine.device import (
     POOL,
     SCRATCH,
     SCRATCH_BYTES,
-    STREAMS,
     WORD_BYTES,
     Batch,
     Scratch,
 )
 from kvexact.impl.engine.views import Strip
+from kvexact.impl.notes import Note
 from kvexact.impl.simulation.actions import Order
 from kvexact.impl.simulation.memory import Kind, Range
 from kvexact.impl.simulation.runtime import Runtime
@@ -29,6 +29,9 @@ from kvexact.impl.simulation.work import Call
 
 _KINDS = {POOL: ("pool", Kind.DEVICE), HOST: ("host tier", Kind.PINNED)}
 _STRIP_BYTES = WORD_BYTES * len(Strip._fields)
+
+#: Of `STREAMS`.
+_STREAM_NAMES = ("compute", "store", "load")
 
 #: What a kernel reads, and writes.
 _TOUCHES = {
@@ -58,16 +61,20 @@ class SimulatedDevice(CpuDevice):
 
     name: ClassVar[str] = "streams"
 
-    def __init__(self, macros: tuple[str, ...] = (), *, number: int = 1) -> None:
+    def __init__(
+        self, macros: tuple[str, ...] = (), *, number: int = 1, notes: list[Note] | None = None
+    ) -> None:
         self.number = number
+        #: What runs when is noted here, from the next `release` on.
+        self.notes = notes
         self._places: dict[int, Range] = {}
         self._restart()
         super().__init__(macros)
 
     def _restart(self) -> None:
         """A runtime on which nothing is pending."""
-        self.runtime = Runtime(schedule(self.number))
-        self._streams = [self.runtime.stream(blocking=False) for _ in STREAMS]
+        self.runtime = Runtime(schedule(self.number), self.notes)
+        self._streams = [self.runtime.stream(name, blocking=False) for name in _STREAM_NAMES]
 
     def _make_scratch(self, number: int, nbytes: int) -> Scratch:
         if number < len(self._buffers):

@@ -62,9 +62,21 @@ class Action:
         parts: how the schedule takes it apart; each byte of each item is in exactly one part.
         after: actions that must have ended before this one begins.
         order: when its sources may be read.
+        stream: the name of the stream that it is in, for people.
     """
 
-    __slots__ = ("after", "done", "items", "key", "order", "parts", "phases", "staged", "what")
+    __slots__ = (
+        "after",
+        "done",
+        "items",
+        "key",
+        "order",
+        "parts",
+        "phases",
+        "staged",
+        "stream",
+        "what",
+    )
 
     def __init__(
         self,
@@ -74,6 +86,7 @@ class Action:
         parts: Sequence[Part],
         after: tuple["Action", ...],
         order: Order = Order.STREAM,
+        stream: str = "",
     ) -> None:
         self.key = key
         self.what = what
@@ -81,6 +94,7 @@ class Action:
         self.parts = parts
         self.after = after
         self.order = order
+        self.stream = stream
         self.done = False
         # A part without copies has nothing to read ahead.
         self.phases = [

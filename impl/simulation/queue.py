@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-from kvexact.impl.simulation.actions import Action, Key, Order, Step
+from kvexact.impl.notes import Did, Note
+from kvexact.impl.simulation.actions import END, Action, Key, Order, Step
 from kvexact.impl.simulation.memory import Memory
 from kvexact.impl.simulation.schedules import Point, Schedule
 from kvexact.impl.simulation.work import Work, perform, size
@@ -23,11 +24,18 @@ def _with_ancestors(goals: Iterable[Action]) -> list[Action]:
     return [*found]
 
 
+def _note(step: Step) -> Note:
+    """What a step is about to do."""
+    did: Did = "ended" if step.phase == END else "read" if step.phase == 0 else "written"
+    return Note(*step.action.key, step.action.what, step.action.stream, did)
+
+
 class Queue:
     """Pending actions of all streams, oldest first."""
 
-    def __init__(self, memory: Memory, schedule: Schedule) -> None:
+    def __init__(self, memory: Memory, schedule: Schedule, notes: list[Note] | None = None) -> None:
         self.memory = memory
+        self._notes = notes
         self.schedule = schedule
         self.pending: list[Action] = []
         self._idle = 0
@@ -48,10 +56,11 @@ class Queue:
         items: Sequence[Work],
         after: tuple[Action, ...],
         order: Order = Order.STREAM,
+        stream: str = "",
     ) -> Action:
         """Queue an action. Time passes. Raises `OutOfBounds`."""
         parts = self.schedule.split(key, [size(item) for item in items])
-        action = Action(key, what, items, parts, after, order)
+        action = Action(key, what, items, parts, after, order, stream)
         self.pending.append(action)
         if order is Order.DURING_API_CALL:
             self._fetch(action)
@@ -110,6 +119,8 @@ class Queue:
         self._is_running = True
         try:
             for action, part in steps:
+                if self._notes is not None:
+                    self._notes.append(_note(Step(action, part)))
                 action.advance(part, self.memory)
                 if action.done:
                     self.pending.remove(action)

@@ -6,6 +6,7 @@ until the schedule runs it. docs/time.md has the rules, with their sources, by t
 
 from collections.abc import Callable, Sequence
 
+from kvexact.impl.notes import Note
 from kvexact.impl.simulation.actions import Action, Key, Order
 from kvexact.impl.simulation.hazards import Hazard, pending_reads, pending_writes
 from kvexact.impl.simulation.memory import Area, Kind, Memory, Range
@@ -28,9 +29,11 @@ class Runtime:
         legacy: the legacy default stream.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, notes: list[Note] | None = None) -> None:
+        """``notes`` gets what runs when."""
         self.memory = Memory()
-        self._queue = Queue(self.memory, schedule)
+        self._notes = notes
+        self._queue = Queue(self.memory, schedule, notes)
         self._streams = Streams()
         self._freed: set[int] = set()
         self._op = 0
@@ -41,10 +44,12 @@ class Runtime:
         """From now on calls belong to this op; they are named (op, 0), (op, 1) and so on."""
         self._op = op
         self._ordinal = 0
+        if self._notes is not None:
+            self._notes.append(Note(op, -1, "", "", "begun"))
 
-    def stream(self, *, blocking: bool = True) -> Stream:
+    def stream(self, name: str = "", *, blocking: bool = True) -> Stream:
         """A new stream; a blocking one and the legacy stream wait for each other."""
-        return self._streams.create(blocking=blocking)
+        return self._streams.create(name, blocking=blocking)
 
     def event(self) -> Event:
         """A new event that was never recorded."""
@@ -216,9 +221,14 @@ class Runtime:
         order: Order = Order.STREAM,
         after: tuple[Action, ...] = (),
     ) -> Action | None:
+        if self._notes is not None:
+            waits = tuple(dict.fromkeys(action.key[0] for action in after))
+            self._notes.append(Note(*key, what, stream.name, "queued", waits))
         if self._queue.schedule.eager:
             self._queue.perform(items)
+            if self._notes is not None:
+                self._notes.append(Note(*key, what, stream.name, "ended"))
             return None
         before = self._streams.before(stream) + after
-        stream.tail = self._queue.submit(key, what, items, before, order)
+        stream.tail = self._queue.submit(key, what, items, before, order, stream.name)
         return stream.tail

@@ -20,10 +20,11 @@ class StreamKind(Enum):
 class Stream:
     """A queue of actions, of which ``tail`` is the last; None: all of them have ended."""
 
-    __slots__ = ("kind", "tail")
+    __slots__ = ("kind", "name", "tail")
 
-    def __init__(self, kind: StreamKind) -> None:
+    def __init__(self, kind: StreamKind, name: str = "") -> None:
         self.kind = kind
+        self.name = name
         self.tail: Action | None = None
 
 
@@ -40,14 +41,14 @@ class Streams:
     """All streams of a device."""
 
     def __init__(self) -> None:
-        self.legacy = Stream(StreamKind.LEGACY)
+        self.legacy = Stream(StreamKind.LEGACY, "default")
         self._blocking: list[Stream] = []
 
-    def create(self, *, blocking: bool) -> Stream:
+    def create(self, name: str, *, blocking: bool) -> Stream:
         """A new stream."""
         if not blocking:
-            return Stream(StreamKind.NON_BLOCKING)
-        self._blocking.append(stream := Stream(StreamKind.BLOCKING))
+            return Stream(StreamKind.NON_BLOCKING, name)
+        self._blocking.append(stream := Stream(StreamKind.BLOCKING, name))
         return stream
 
     def before(self, stream: Stream) -> tuple[Action, ...]:
