@@ -17,6 +17,7 @@ from kvexact.fuzz.reproduce import render
 from kvexact.fuzz.target_process import Limits
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.fuzz.trace import Trace, dump
+from kvexact.fuzz.watched import watched
 from kvexact.refmodel.spec import Refused
 
 #: Where run directories are made, from the current directory.
@@ -93,6 +94,7 @@ def save(
             finding.trace.geometry,
             wrong_bytes(finding.failure),
             "\n".join(finding.failure.lines),
+            watched(finding.trace, target),
         )
     except Refused:
         picture = None

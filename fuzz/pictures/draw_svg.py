@@ -13,6 +13,8 @@ from kvexact.fuzz.pictures.svg_pool import GROUPS, draw_bands, draw_host, draw_s
 from kvexact.fuzz.pictures.svg_strips import MARGIN, PATTERN_FILLS, WIDTH, WRONG_FILL
 from kvexact.fuzz.pictures.svg_wrong import draw_findings
 from kvexact.fuzz.pictures.text import band_word, counted, set_name, set_shape, set_sizes, summary
+from kvexact.fuzz.pictures.timeline import Timeline
+from kvexact.fuzz.pictures.timeline_svg import draw_timeline
 from kvexact.fuzz.pictures.wrong import Finding, Positions, WrongBytes, find
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import Geometry
@@ -23,13 +25,19 @@ _LINE_CHARS = 156
 _LETTERS = "L layer   b block   h head   s layer set   p part of a chunk   g group"
 
 
-def draw_svg(geometry: Geometry, wrong: WrongBytes | None = None, caption: str = "") -> str:
+def draw_svg(
+    geometry: Geometry,
+    wrong: WrongBytes | None = None,
+    caption: str = "",
+    run: Timeline | None = None,
+) -> str:
     """Draw sizes, pages, pool and host row of a geometry. Needs no memory.
 
     Args:
         wrong: bytes to mark in red; the page of the first one is drawn, and its bytes in hex. None
             is the same as no positions.
         caption: text below the title, such as a failure message.
+        run: what ran when, to be drawn below the caption.
 
     Raises:
         Refused: the geometry cannot be.
@@ -47,6 +55,9 @@ def draw_svg(geometry: Geometry, wrong: WrongBytes | None = None, caption: str =
             canvas.text(MARGIN, canvas.y, part)
     if wrong:
         draw_findings(canvas, pool, wrong)
+    if run:
+        _heading(canvas, "Time", f"{run.moments} moments: calls of the host, and steps of the work")
+        draw_timeline(canvas, run)
     canvas.y += 10
     for name, value in summary(pool.planned):
         canvas.y += 16

@@ -1,6 +1,6 @@
 """What ran when, as spans of streams: from notes to what a picture of time shows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kvexact.impl.notes import Note
@@ -56,26 +56,34 @@ class Timeline(NamedTuple):
 
     Attributes:
         streams: their names, in the order of their first use.
-        ops: moment and id of each op that the host began.
+        ops: moment and name of each op that the host began.
         spans: in the order in which they were queued.
         moments: how many there are.
     """
 
     streams: tuple[str, ...]
-    ops: tuple[tuple[int, int], ...]
+    ops: tuple[tuple[int, str], ...]
     spans: tuple[Span, ...]
     moments: int
 
 
-def timeline(notes: Sequence[Note]) -> Timeline:
-    """Spans of the notes of a run; what never ended ends with the run."""
+def timeline(notes: Sequence[Note], names: Mapping[int, str]) -> Timeline:
+    """Spans of the notes of a run; what never ended ends with the run.
+
+    Args:
+        names: of ops, by id; others are what the harness adds at the end.
+    """
     kept = [note for note in notes if note.what != _RECORD and not _is_idle_wait(note)]
     found: dict[tuple[int, int], list[tuple[int, Note]]] = {}
     for moment, note in enumerate(kept):
         if note.did != "begun":
             found.setdefault((note.op, note.ordinal), []).append((moment, note))
     spans = [_span(events, len(kept)) for events in found.values() if events[0][1].did == "queued"]
-    ops = [(moment, note.op) for moment, note in enumerate(kept) if note.did == "begun"]
+    ops = [
+        (moment, names.get(note.op, "end"))
+        for moment, note in enumerate(kept)
+        if note.did == "begun"
+    ]
     streams = dict.fromkeys(span.stream for span in spans)
     return Timeline(tuple(streams), tuple(ops), tuple(spans), len(kept))
 

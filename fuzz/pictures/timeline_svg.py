@@ -6,8 +6,6 @@ from kvexact.fuzz.pictures.svg import Canvas, text_width
 from kvexact.fuzz.pictures.svg_strips import MARGIN, WIDTH
 from kvexact.fuzz.pictures.timeline import Span, Timeline
 
-#: Names an op by its id.
-Named = Callable[[int], str]
 #: Where a moment is, from left to right.
 Place = Callable[[int], float]
 
@@ -20,27 +18,23 @@ _PENDING_FILL, _RUNNING_FILL, _WAIT_FILL = "#d0d7de", "#dbe9f7", "#656d76"
 _READ_FILL, _WRITTEN_FILL = "#8abdf0", "#f2a65f"
 
 
-def draw_timeline(canvas: Canvas, timeline: Timeline, named: Named) -> None:
-    """Draw a run from where the canvas is.
-
-    Args:
-        named: what an op is called.
-    """
+def draw_timeline(canvas: Canvas, timeline: Timeline) -> None:
+    """Draw a run from where the canvas is."""
     canvas.y += 16
     legend = "grey: pending   blue: reads   orange: writes   |: waits for another stream"
     canvas.text(MARGIN, canvas.y, legend, "dim")
     for first in range(0, timeline.moments, _ROW_MOMENTS):
-        _draw_row(canvas, timeline, named, first, min(first + _ROW_MOMENTS, timeline.moments))
+        _draw_row(canvas, timeline, first, min(first + _ROW_MOMENTS, timeline.moments))
 
 
-def _draw_row(canvas: Canvas, timeline: Timeline, named: Named, first: int, end: int) -> None:
+def _draw_row(canvas: Canvas, timeline: Timeline, first: int, end: int) -> None:
     moment_px = (WIDTH - 2 * MARGIN - _NAMES_PX) / min(_ROW_MOMENTS, max(timeline.moments, 24))
 
     def place(moment: int) -> float:
         return MARGIN + _NAMES_PX + (moment - first) * moment_px
 
     canvas.y += 26
-    _draw_ops(canvas, timeline, named, place, (first, end))
+    _draw_ops(canvas, timeline, place, (first, end))
     canvas.y += 12
     for stream in timeline.streams:
         canvas.text(MARGIN, canvas.y + 20, stream, "dim")
@@ -53,22 +47,20 @@ def _draw_row(canvas: Canvas, timeline: Timeline, named: Named, first: int, end:
         canvas.y += _LANE_PX
 
 
-def _draw_ops(
-    canvas: Canvas, timeline: Timeline, named: Named, place: Place, row: tuple[int, int]
-) -> None:
+def _draw_ops(canvas: Canvas, timeline: Timeline, place: Place, row: tuple[int, int]) -> None:
     """A line where the host begins an op; names in two rows, where there is room for them."""
     canvas.text(MARGIN, canvas.y, "host", "dim")
     free_from = [0.0, 0.0]
     height = _LANE_PX * len(timeline.streams) + 20
-    for moment, op in timeline.ops:
+    for moment, name in timeline.ops:
         if not row[0] <= moment < row[1]:
             continue
         x = place(moment)
         canvas.line(x, canvas.y - 8, height)
         for level in range(2):
             if x >= free_from[level]:
-                canvas.text(x + 3, canvas.y + 12 * level, named(op))
-                free_from[level] = x + text_width(named(op)) + 8
+                canvas.text(x + 3, canvas.y + 12 * level, name)
+                free_from[level] = x + text_width(name) + 8
                 break
 
 

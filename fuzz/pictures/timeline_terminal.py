@@ -1,31 +1,22 @@
 """A timeline in the terminal: time goes down, each stream has a column."""
 
-from collections.abc import Callable
-
 from rich.table import Table
 
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.pictures.timeline import Span, Timeline
 
-#: Names an op by its id.
-Named = Callable[[int], str]
-
 _PENDING, _READ, _WRITTEN, _ENDED = "·", "reads", "writes", "ends"
 
 
-def draw_timeline(console: Output, timeline: Timeline, named: Named) -> None:
-    """Print a row for each moment at which something happened.
-
-    Args:
-        named: what an op is called.
-    """
+def draw_timeline(console: Output, timeline: Timeline) -> None:
+    """Print a row for each moment at which something happened."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("at", "host", *timeline.streams):
         table.add_column(name, no_wrap=True)
     begun = dict(timeline.ops)
     for moment in range(timeline.moments):
         cells = [_cell(timeline, stream, moment) for stream in timeline.streams]
-        table.add_row(str(moment), named(begun[moment]) if moment in begun else "", *cells)
+        table.add_row(str(moment), begun.get(moment, ""), *cells)
     console.print(table)
 
 
