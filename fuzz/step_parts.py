@@ -51,6 +51,13 @@ class Parts:
             return pick(chooser, owning)
         return chooser.below(len(self._groups))
 
+    def _other_group(self, chooser: Chooser, jobs: Sequence[Job]) -> int:
+        """A group as for other ops; one that no job is of, where another owns blocks."""
+        named = {job.group for job in jobs}
+        others = [group for group in self._groups if self._names.live[group]]
+        others = [group for group in others if group not in named]
+        return pick(chooser, others) if named and others else self._group(chooser)
+
     def _value_group(self, chooser: Chooser, *, illegal: bool) -> int:
         """A group as for other ops; one that takes values, unless the op is to be refused."""
         group = self._group(chooser)

@@ -161,12 +161,17 @@ class Steps(Parts):
     def _offload(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
         jobs: list[Job] = []
         taken: set[int] = set()
-        job_count = 1 + weighted(chooser, (7, 3))
-        bad_job = chooser.below(job_count) if illegal else -1
+        job_count = 1 + weighted(chooser, (1, 2) if illegal else (7, 3))
+        bad_job = job_count - 1 if illegal else -1
+        if illegal and chance(chooser, 30):
+            bad_job = 0
         for nth in range(job_count):
-            group = self._group(chooser)
-            count = self._moves_wanted(chooser, group)
             bad_block = nth == bad_job and chance(chooser, 60)
+            if nth == bad_job and not bad_block:
+                group = self._other_group(chooser, jobs)
+            else:
+                group = self._group(chooser)
+            count = self._moves_wanted(chooser, group)
             blocks = self._blocks(chooser, group, count, bad=bad_block)
             places = self._host_places(chooser, group, taken, len(blocks))
             moves = [Move(block, *place) for block, place in zip(blocks, places, strict=False)]
