@@ -6,7 +6,7 @@ from hashlib import blake2b
 import numpy as np
 import pytest
 
-from kvexact.impl.engine.engine import CpuEngine
+from kvexact.impl.engine.engine import CpuEngine, StreamsEngine
 from kvexact.impl.target import Rows
 from kvexact.refmodel.answer import Answer
 from kvexact.refmodel.ops import Op
@@ -48,9 +48,10 @@ def rows(geometry: Geometry, tokens: list[int], positions: range) -> Rows:
 class Driver:
     """Sends random requests and keeps what each of them knows."""
 
-    def __init__(self, geometry: Geometry, seed: int) -> None:
+    def __init__(self, geometry: Geometry, seed: int, schedule: int | None) -> None:
         self.geometry = geometry
-        self.engine = CpuEngine()
+        self.engine = CpuEngine() if schedule is None else StreamsEngine()
+        self.engine.schedule(schedule or 0)
         self.engine.open(geometry)
         self.random = random.Random(seed)
         self.running: dict[int, list[int]] = {}
@@ -138,9 +139,9 @@ GEOMETRIES = {
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)
-@pytest.mark.parametrize("seed", range(4))
-def test_requests_see_their_own_rows(name: str, seed: int) -> None:
-    driver = Driver(GEOMETRIES[name], seed)
+@pytest.mark.parametrize(("seed", "schedule"), [(0, None), (1, None), (2, 0), (3, 2), (4, 3)])
+def test_requests_see_their_own_rows(name: str, seed: int, schedule: int | None) -> None:
+    driver = Driver(GEOMETRIES[name], seed, schedule)
     for number in range(600):
         driver.step(2 * number)
         driver.check(2 * number + 1)

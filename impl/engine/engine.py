@@ -11,6 +11,7 @@ from kvexact.impl.engine import build, cuda
 from kvexact.impl.engine.cache import Cache
 from kvexact.impl.engine.copies import Copies
 from kvexact.impl.engine.cpu import CpuDevice
+from kvexact.impl.engine.deferred import DeferringManager
 from kvexact.impl.engine.device import HOST, POOL, Device
 from kvexact.impl.engine.manager import HANDLERS, Manager
 from kvexact.impl.engine.order import InOrder
@@ -114,6 +115,8 @@ class Engine(Target):
     def apply(self, op: Op, rows: Rows | None) -> Result:
         """See `Target`."""
         cache = self._live()
+        if self._manager is not None:
+            self._manager.before(op)
         cache.order.begin(op.id)
         if type(op) in HANDLERS:
             return self._requests().apply(op, rows)
@@ -137,6 +140,8 @@ class Engine(Target):
     def load(self, area: Area, data: Bytes) -> None:
         """See `Target`."""
         cache = self._live()
+        if self._manager is not None:
+            self._manager.before(None)
         cache.order.finish()
         cache.device.load(_AREAS[area], data)
 
@@ -184,6 +189,7 @@ class StreamsEngine(Engine):
     op_kinds: ClassVar[frozenset[str]] = frozenset({**BLOCK_OPS, **TIMED_OPS})
     is_async: ClassVar[bool] = True
     order: ClassVar[type[InOrder]] = StreamOrder
+    manager: ClassVar[type[Manager]] = DeferringManager
 
     def __init__(self) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from kvexact.impl.engine.prefixes import Blocks, Key
 from kvexact.impl.engine.stored import Place, Stored
 from kvexact.impl.target import Result, Rows
 from kvexact.refmodel.answer import HOLE, Answer
-from kvexact.refmodel.ops import Evict, Job, Move, Offload, Read, Restore, Slot, WriteTokens
+from kvexact.refmodel.ops import Evict, Job, Move, Offload, Op, Read, Restore, Slot, WriteTokens
 from kvexact.refmodel.serving_ops import (
     Admit,
     Attend,
@@ -65,6 +65,13 @@ class Manager:
     def apply(self, op: Any, rows: Rows | None) -> Result:
         """Run an op on requests, which is legal."""
         return HANDLERS[type(op)](self, op, rows)
+
+    def submit(self, request: int, store: Offload) -> None:  # noqa: ARG002
+        """Copy blocks of a request to the host tier."""
+        self.cache.offload(store, None)
+
+    def before(self, op: Op | None) -> None:
+        """An op of any kind begins, or None: the host's own access to the tiers."""
 
     # Operations.
 
@@ -182,7 +189,7 @@ class Manager:
         if evicted:
             self.cache.evict(Evict(op.id, tuple(evicted)), None)
         if stores:
-            self.cache.offload(Offload(op.id, stores), None)
+            self.submit(op.request, Offload(op.id, stores))
         return self._answer(stores=stores, evicted=tuple(evicted))
 
     def _committed(self, request: Request) -> list[tuple[int, Key]]:
