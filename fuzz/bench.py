@@ -18,6 +18,7 @@ from kvexact.fuzz.bench_parts import gb_per_s, journal_us, long_arrays, parts_us
 from kvexact.fuzz.bench_rounds import (
     FORMATS,
     RAW_FAMILIES,
+    TIMED_FAMILIES,
     VALUE_FAMILIES,
     Round,
     empty_round,
@@ -30,7 +31,7 @@ from kvexact.fuzz.isolate import Isolation
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.shown import same_bytes
 from kvexact.fuzz.targets import NamedTarget
-from kvexact.impl.engine.engine import CpuEngine
+from kvexact.impl.engine.engine import CpuEngine, StreamsEngine
 from kvexact.impl.target import Bytes
 
 #: Most that a ratio may be.
@@ -55,6 +56,8 @@ class Samples:
     prng: list[dict[str, Round]] = field(default_factory=list)
     values_machine: list[Round] = field(default_factory=list)
     values_prng: list[dict[str, Round]] = field(default_factory=list)
+    timed_machine: list[Round] = field(default_factory=list)
+    timed_prng: list[dict[str, Round]] = field(default_factory=list)
     formats: list[dict[str, Round]] = field(default_factory=list)
     isolated: list[dict[str, Round]] = field(default_factory=list)
     parts: list[dict[str, float]] = field(default_factory=list)
@@ -75,6 +78,8 @@ class Result:
         values_machine_step_over_raw: a step of the machine of families that write real values, over
             one of those that write raw bytes.
         values_prng_op_over_raw: the same of an op of the PRNG.
+        timed_machine_added_over_empty_step, timed_prng_op_over_empty_step: the same two of families
+            about pending work, on the engine on streams.
         setup_over_empty_step: a geometry, drawn, opened and closed, over the same step.
         isolation_added_over_empty_step: what isolating the target adds to an op of the PRNG.
         journal_added_over_empty_step: noting an op in the journal over the same step.
@@ -90,6 +95,8 @@ class Result:
     values_machine_step_over_raw: float
     values_prng_op_over_raw: float
     isolation_added_over_empty_step: float
+    timed_machine_added_over_empty_step: float
+    timed_prng_op_over_empty_step: float
     setup_over_empty_step: float
     journal_added_over_empty_step: float
     compare_over_memcmp: float
@@ -133,6 +140,10 @@ def sample(rounds: Iterable[int]) -> Samples:
         samples.values_prng.append(
             {family.name: prng_round(number, family, engine.make()) for family in VALUE_FAMILIES}
         )
+        samples.timed_machine.append(machine_round(number, TIMED_FAMILIES))
+        samples.timed_prng.append(
+            {family.name: prng_round(number, family, StreamsEngine()) for family in TIMED_FAMILIES}
+        )
         samples.formats.append({name: format_round(number, name) for name in FORMATS})
         samples.parts.append(parts_us(_runs(samples.prng[-1])))
         samples.values_parts.append(parts_us(_runs(samples.values_prng[-1])))
@@ -153,6 +164,7 @@ def result(samples: Samples) -> Result:
     empty = median(done.step_us for done in samples.empty)
     machine = median(done.step_us for done in samples.machine)
     values_machine = median(done.step_us for done in samples.values_machine)
+    timed_machine = median(done.step_us for done in samples.timed_machine)
     op, values_op = median(map(_op_us, samples.prng)), median(map(_op_us, samples.values_prng))
     setup = median(done.setup_us for of_family in samples.prng for done in of_family.values())
     compare, memcmp = median(samples.compare), median(samples.memcmp)
@@ -163,6 +175,8 @@ def result(samples: Samples) -> Result:
         values_prng_op_over_raw=values_op / op,
         isolation_added_over_empty_step=median(map(_added_us, samples.isolated, samples.prng))
         / empty,
+        timed_machine_added_over_empty_step=(timed_machine - empty) / empty,
+        timed_prng_op_over_empty_step=median(map(_op_us, samples.timed_prng)) / empty,
         setup_over_empty_step=setup / empty,
         journal_added_over_empty_step=median(samples.journal_us) / empty,
         compare_over_memcmp=compare / memcmp,
@@ -175,7 +189,9 @@ def result(samples: Samples) -> Result:
         values_prng_op_us=values_op,
         parts_us=_parts(samples.prng, samples.parts, op),
         values_parts_us=_parts(samples.values_prng, samples.values_parts, values_op),
-        ops_per_s=_speeds(samples.prng) | _speeds(samples.values_prng),
+        ops_per_s=_speeds(samples.prng)
+        | _speeds(samples.values_prng)
+        | _speeds(samples.timed_prng),
         format_ops_per_s=_speeds(samples.formats),
     )
 

@@ -15,20 +15,22 @@ from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.demands import fitted_group
 from kvexact.fuzz.dimensions import GroupDraft
 from kvexact.fuzz.drawing import draw_pool, draw_set
-from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.families import FAMILIES, TIMED
 from kvexact.fuzz.family import VALUE_WEIGHTS, Family
 from kvexact.fuzz.isolate import Isolation
 from kvexact.fuzz.machine import run_item
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.steps import Mix, Steps
-from kvexact.impl.engine.engine import CpuEngine
+from kvexact.fuzz.timed import draw_schedule
+from kvexact.impl.engine.engine import CpuEngine, Engine, StreamsEngine
 from kvexact.impl.target import Facts, Result, Rows, Target
 from kvexact.refmodel.formats import takes_values
 from kvexact.refmodel.ops import Op
 from kvexact.refmodel.spec import PAGE_FORMATS, Geometry
 
 RAW_FAMILIES = [f for f in FAMILIES.values() if not f.plans_only and not f.encodes]
+TIMED_FAMILIES = [f for f in TIMED.values() if not f.encodes]
 VALUE_FAMILIES = [f for f in FAMILIES.values() if f.encodes]
 #: Formats that take values.
 FORMATS = [name for name in PAGE_FORMATS if takes_values(name)]
@@ -64,8 +66,8 @@ class Round:
         return self.setup_s / self.geometries * 1e6
 
 
-class _Clocked(CpuEngine):
-    """The engine with a clock for set-up: from a geometry's draw to its first op, and `close`."""
+class _Clock(Engine):
+    """An engine with a clock for set-up: from a geometry's draw to its first op, and `close`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,6 +110,14 @@ class _Clocked(CpuEngine):
         self.setup_s += process_time() - start
 
 
+class _Clocked(_Clock, CpuEngine):
+    pass
+
+
+class _ClockedStreams(_Clock, StreamsEngine):
+    pass
+
+
 class _Empty(RuleBasedStateMachine):
     """Two rules that do nothing."""
 
@@ -140,8 +150,9 @@ def empty_round(number: int) -> Round:
 
 
 def machine_round(number: int, families: Sequence[Family]) -> Round:
-    """Examples of these families, with Hypothesis."""
-    target, counts = _Clocked(), Counts()
+    """Examples of these families, with Hypothesis; of those in time on the engine on streams."""
+    in_time = families[0].name in TIMED
+    target, counts = _ClockedStreams() if in_time else _Clocked(), Counts()
     start = process_time()
     for family in families:
         failed = run_item(
@@ -198,7 +209,7 @@ def _prng_example(
     done: Round, target: Target, family: Family, chooser: Chooser, clock: Callable[[], float]
 ) -> None:
     start = clock()
-    run = Run(target, family.draw(chooser))
+    run = Run(target, family.draw(chooser), schedule=draw_schedule(chooser, target))
     done.geometries += 1
     if run.open():
         draw = Steps(run.model, run.names, Mix.draw(chooser, family, target)).draw
@@ -210,6 +221,7 @@ def _prng_example(
             op = draw(chooser, op_id)
             done.draw_s += process_time() - drawn
             run.step(op)
+        assert run.finish() is None
         done.steps += STEPS
         done.steps_s += clock() - start
         start = clock()

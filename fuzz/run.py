@@ -201,17 +201,7 @@ class Run:
             self._restored = True
             self.counts.restoring += 1
 
-    def close(self) -> Wrong | None:
-        """Fence, count launches and close the target; what it did wrong at that."""
-        found = self._finish()
-        try:
-            self.counts.launches.update(self.target.launches())
-            self.target.close()
-        except BaseException as error:  # noqa: BLE001 - a target's own code may raise anything
-            return found or raised_by(self.target, error, None, "close")
-        return found
-
-    def _finish(self) -> Wrong | None:
+    def finish(self) -> Wrong | None:
         """The fence that ends each run of an asynchronous target, and the polls behind it."""
         has_failed = not self._is_open or self.recorded[-1:] == ["failed"]
         if has_failed or not isinstance(self.model, Ordered):
@@ -224,6 +214,16 @@ class Run:
         except Wrong as wrong:
             return wrong
         return None
+
+    def close(self) -> Wrong | None:
+        """Fence, count launches and close the target; what it did wrong at that."""
+        found = self.finish()
+        try:
+            self.counts.launches.update(self.target.launches())
+            self.target.close()
+        except BaseException as error:  # noqa: BLE001 - a target's own code may raise anything
+            return found or raised_by(self.target, error, None, "close")
+        return found
 
 
 def execute(
