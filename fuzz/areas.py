@@ -8,6 +8,7 @@ from kvexact.fuzz.wrong import Wrong, raised_by
 from kvexact.impl.target import Area, Bytes, Target
 from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.free import PADDINGS
+from kvexact.refmodel.layout import Mask
 from kvexact.refmodel.ops import Op
 from kvexact.refmodel.order import Ordered
 
@@ -66,12 +67,15 @@ class Areas:
                 self._same_size(area, op, got)
                 want = self._model.areas[area]
                 if self._unsettled is not None:
-                    got = np.where(self._unsettled[area], want, got)
-                    self.to_come = True
+                    got, self.to_come = self._settled(self._unsettled[area], want, got), True
                     if known.equals(got):
                         continue
                 text = f"{area} differs in {np.count_nonzero(want != got)} bytes"
                 raise Wrong("mismatch", op, text, want.copy(), np.array(got), area)
+
+    def _settled(self, unsettled: Mask, want: Bytes, got: Bytes) -> Bytes:
+        """What a target shows, but where bytes may still be anything, what they will be."""
+        return np.where(unsettled, want, got)
 
     def _same_size(self, area: Area, op: Op | None, view: Bytes) -> None:
         want = self._model.areas[area].size

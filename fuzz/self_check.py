@@ -4,15 +4,15 @@ Each of these must be reported, and the copy without a fault must not be. Where 
 poison or the payload has gone soft, one of them is missed, and no result after it counts.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 
 from kvexact.fuzz.run import execute
-from kvexact.impl.target import Area, Bytes, Facts, FreeBytes, Rows, Target
-from kvexact.refmodel.cache import Cache
-from kvexact.refmodel.facts import facts
+from kvexact.fuzz.self_check_copy import GEOMETRY, Base, Copy
+from kvexact.fuzz.self_check_timed import OPS, SPOILT, InTime
+from kvexact.impl.target import Area, Bytes, Facts, FreeBytes, Rows
 from kvexact.refmodel.ops import (
     Allocate,
     Job,
@@ -26,20 +26,9 @@ from kvexact.refmodel.ops import (
     WriteTokens,
     WriteValues,
 )
-from kvexact.refmodel.plan import plan
-from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet, Refused
+from kvexact.refmodel.spec import Geometry, Host, Refused
 
-_PAGES = LayerSet(2, 2, 8, 8, "int8_per_token_head", page_bytes=112)
-# Long enough that areas are compared as long ones are, with the content in the middle.
-_GEOMETRY = Geometry(
-    (Group(2, 2, (_PAGES,)),),
-    4,
-    Host(512),
-    "LBNHC",
-    base_offset_bytes=32_768,
-    tail_alignment=65_536,
-)
-_IMPOSSIBLE = replace(_GEOMETRY, host=Host(1))
+_IMPOSSIBLE = replace(GEOMETRY, host=Host(1))
 _ROWS = (Slot(2, 1), None, Slot(2, 0))
 _OPS: tuple[Op, ...] = (
     Allocate(0, 0, (2, 0)),
@@ -54,45 +43,6 @@ _OPS: tuple[Op, ...] = (
     Allocate(9, 0, (1, 0)),
 )
 _HAPPENS = ["acted"] * 9 + ["refused:owner"]
-
-
-class Copy(Target):
-    """The model as a target; ``geometry`` is what it is tried with."""
-
-    geometry: ClassVar[Geometry] = _GEOMETRY
-
-    def plan(self, geometry: Geometry) -> Facts:
-        """See `Target`."""
-        return facts(plan(geometry))
-
-    def open(self, geometry: Geometry) -> Facts:
-        """See `Target`."""
-        self.model = Cache(plan(geometry))
-        return self.plan(geometry)
-
-    def apply(self, op: Op, rows: Rows | None) -> Rows | None:  # noqa: ARG002 - the model has its own
-        """See `Target`."""
-        reason = self.model.refusal(op)
-        if reason is not None:
-            raise Refused(reason, "as the model says")
-        effect = self.model.apply(op)
-        if effect.rows is None:
-            return None
-        if type(op) is ReadValues:
-            return self.model.split_values(op, effect.rows)
-        assert type(op) is Read
-        return self.model.split_rows(op, effect.rows)
-
-    def view(self, area: Area) -> Bytes:
-        """See `Target`."""
-        return self.model.areas[area]
-
-    def load(self, area: Area, data: Bytes) -> None:
-        """See `Target`."""
-        self.model.areas[area][:] = data
-
-    def close(self) -> None:
-        """See `Target`."""
 
 
 class _After(Copy):
@@ -265,7 +215,7 @@ class _ImpossibleGeometryAccepted(Copy):
     geometry = _IMPOSSIBLE
 
     def open(self, geometry: Geometry) -> Facts:
-        return super().open(_GEOMETRY if geometry == _IMPOSSIBLE else geometry)
+        return super().open(GEOMETRY if geometry == _IMPOSSIBLE else geometry)
 
 
 _SPOILT: dict[type[Copy], str] = {
@@ -296,14 +246,24 @@ _SPOILT: dict[type[Copy], str] = {
 def missed() -> list[str]:
     """What the harness does not see, or sees where it is not; empty where it can be trusted."""
     found = []
-    run, wrong = execute(Copy(), _GEOMETRY, _OPS)
+    run, wrong = execute(Copy(), GEOMETRY, _OPS)
     if wrong is not None:
         found.append(f"a fault where there is none: {wrong.text}")
     elif run.recorded != _HAPPENS:
         found.append(f"what ops do: {', '.join(run.recorded)}; not {', '.join(_HAPPENS)}")
+    wrong = execute(InTime(), GEOMETRY, OPS)[1]
+    if wrong is not None:
+        found.append(f"a fault of order where there is none: {wrong.text}")
     for spoilt, outcome in _SPOILT.items():
-        wrong = execute(spoilt(), spoilt.geometry, _OPS)[1]
-        if wrong is None or wrong.outcome != outcome:
-            seen = "nothing seen" if wrong is None else f"seen as {wrong.text!r}"
-            found.append(f"{spoilt.__name__.lstrip('_')}: {seen}")
+        found += _unlike(outcome, spoilt, _OPS)
+    for in_time, outcome in SPOILT.items():
+        found += _unlike(outcome, in_time, OPS)
     return found
+
+
+def _unlike(outcome: str, spoilt: type[Base], ops: Sequence[Op]) -> Iterator[str]:
+    """How a target shows, where it is in another way than this."""
+    wrong = execute(spoilt(), spoilt.geometry, ops)[1]
+    if wrong is None or wrong.outcome != outcome:
+        seen = "nothing seen" if wrong is None else f"seen as {wrong.text!r}"
+        yield f"{spoilt.__name__.lstrip('_')}: {seen}"

@@ -83,7 +83,8 @@ class Target(ABC):
     free: ClassVar[tuple[FreeBytes, ...]] = ()
     #: Whether `CopyBlocks` may name a number of slots; False: only whole blocks are sent.
     copies_slots: ClassVar[bool] = True
-    #: Whether its work may be pending when `apply` returns; see docs/time.md.
+    #: Whether its work may be pending when `apply` returns; see docs/time.md. It then has all ops
+    #: in time, and no bytes that are ``free``.
     is_async: ClassVar[bool] = False
     #: Families of geometries that it can mostly accept, by name; None: all that suit any target.
     families: ClassVar[tuple[str, ...] | None] = None

@@ -4,7 +4,7 @@ The first model decides what is accepted. The other one does the same ops later,
 schedule decides, and its bytes are what the target shows.
 """
 
-from kvexact.fuzz.self_check import Copy
+from kvexact.fuzz.self_check_copy import Base
 from kvexact.impl.simulation.schedules import mixed
 from kvexact.impl.target import Area, Bytes, Facts, Result, Rows
 from kvexact.refmodel.cache import Cache
@@ -24,7 +24,7 @@ from kvexact.refmodel.spec import Geometry, Refused
 from kvexact.refmodel.timed_ops import Fence, Poll, Step
 
 
-class Delayed(Copy):
+class Delayed(Base):
     """Runs what is pending one after the other, now and then."""
 
     is_async = True

@@ -25,7 +25,7 @@ from kvexact.fuzz.targets import NamedTarget
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.faults import FAULTS
 from kvexact.impl.target import Area, Bytes, Facts, FreeBytes, Result, Rows, Target
-from kvexact.refmodel import cache, rows
+from kvexact.refmodel import cache, order, rows
 from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.content import slot_rows
 from kvexact.refmodel.ops import (
@@ -190,6 +190,26 @@ def refusals_of_ops_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
             return None
 
     monkeypatch.setattr(run.Run, "_apply", apply)
+
+
+@sabotage("SettledByte: nothing seen")
+def nothing_is_settled_before_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(areas.Areas, "_settled", lambda self, unsettled, want, got: want)
+
+
+@sabotage("ByteAtTheEnd: nothing seen")
+def no_example_ends_with_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run.Run, "finish", lambda self: None)
+
+
+@sabotage("DoneTooSoon: nothing seen")
+def a_poll_settles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order.Ordered, "settle", lambda self, job: None)
+
+
+@sabotage("NeverDone: nothing seen")
+def answers_to_polls_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "take_answer", lambda model, op, answer, counts: None)
 
 
 # What is there to compare.

@@ -19,7 +19,8 @@ from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.isolate import HANGS_MOST, Isolation
 from kvexact.fuzz.replay import replay
 from kvexact.fuzz.run import Run, execute
-from kvexact.fuzz.self_check import _GEOMETRY, _OPS
+from kvexact.fuzz.self_check import _OPS
+from kvexact.fuzz.self_check_copy import GEOMETRY as _GEOMETRY
 from kvexact.fuzz.target_process import Limits
 from kvexact.fuzz.targets import find_target
 from kvexact.fuzz.trace import Trace

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from kvexact.fuzz.cli import main
 from kvexact.fuzz.isolate import Isolation
 from kvexact.fuzz.run import execute
-from kvexact.fuzz.self_check import _GEOMETRY, _OPS
+from kvexact.fuzz.self_check import _OPS
+from kvexact.fuzz.self_check_copy import GEOMETRY as _GEOMETRY
 from kvexact.fuzz.targets import find_target
 
 
