@@ -1,5 +1,7 @@
 """The areas of a model and of a target, side by side: every byte, after every op."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from kvexact.fuzz.counts import Counts
@@ -9,8 +11,9 @@ from kvexact.impl.target import Area, Bytes, Target
 from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.free import PADDINGS
 from kvexact.refmodel.layout import Mask
-from kvexact.refmodel.ops import Op
+from kvexact.refmodel.ops import KIND_OF, Op
 from kvexact.refmodel.order import Ordered
+from kvexact.refmodel.positions import ByteOp
 
 
 class Areas:
@@ -38,24 +41,33 @@ class Areas:
         for area in self._known:
             want, view = self._model.areas[area], self._view(area, None)
             self._same_size(area, None, view)
-            try:
-                self._target.load(area, want)
-            except BaseException as error:
-                raise raised_by(self._target, error, None) from error
+            self.load(area, None)
             if np.may_share_memory(want, self._view(area, None)):
                 text = f"the {area} is the very memory that load was given; load must copy it"
                 raise Wrong("fact", None, text, "its own", "the model's", name=f"{area}.memory")
 
-    def adopt_free(self, op: Op, kind: str) -> None:
-        """Take what the target declares free, inside this op's extents, from the target."""
+    def load(self, area: Area, op: Op | None) -> None:
+        """Give an area the model's bytes."""
+        try:
+            self._target.load(area, self._model.areas[area])
+        except BaseException as error:
+            raise raised_by(self._target, error, op) from error
+
+    def adopt_free(self, op: Op, in_bytes: Sequence[ByteOp]) -> None:
+        """Take what the target declares free, inside this op's extents, from the target.
+
+        Args:
+            in_bytes: what the op does to bytes.
+        """
         for free in self._target.free:
-            if free.op_kind != kind:
+            if free.op_kind != KIND_OF[type(op)]:
                 continue
             area: Area = "host" if free.what == "host_padding" else "pool"
-            places = PADDINGS[free.what](self._model.plan, op)
-            if places.size and area in self._known:
-                self._model.areas[area][places] = self._view(area, op)[places]
-                self._counts.free_bytes += places.size
+            for one in in_bytes:
+                places = PADDINGS[free.what](self._model.plan, one)
+                if places.size and area in self._known:
+                    self._model.areas[area][places] = self._view(area, op)[places]
+                    self._counts.free_bytes += places.size
 
     def compare(self, op: Op | None) -> None:
         """Compare every byte that is settled; the op was the last one."""

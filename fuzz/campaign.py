@@ -7,11 +7,11 @@ from typing import TypeVar
 
 from kvexact.fuzz.choose import Chooser, Prng
 from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.draws import steps_of
 from kvexact.fuzz.family import Family
 from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.seeds import derive
-from kvexact.fuzz.steps import Mix, Steps
 from kvexact.fuzz.timed import draw_schedule
 from kvexact.fuzz.wrong import Wrong
 from kvexact.impl.target import Target
@@ -54,7 +54,7 @@ def run_example(
         if family.plans_only:
             run.plan_only()
         elif run.open():
-            draw = Steps(run.model, run.names, Mix.draw(chooser, family, target)).draw
+            draw = steps_of(chooser, family, run).draw
             for op_id in range(steps):
                 run.step(draw(chooser, op_id))
     except Wrong as wrong:

@@ -23,7 +23,10 @@ _OPS_LEAST = 5000
 _ACTED_LEAST = 20
 
 #: Op kinds that change bytes.
-CHANGING = ("write_tokens", "write_values", "zero", "copy_blocks", "offload", "restore")
+CHANGING = (
+    *("write_tokens", "write_values", "zero", "copy_blocks", "offload", "restore"),
+    *("compute", "store", "mutate"),
+)
 
 
 @dataclass(slots=True)
@@ -78,6 +81,11 @@ class Counts:
     def acted(self) -> int:
         """Ops that acted."""
         return sum(n for (_, outcome), n in self.ops.items() if outcome == "acted")
+
+    @property
+    def acted_kinds(self) -> set[str]:
+        """Kinds of the ops that acted."""
+        return {kind for (kind, outcome), n in self.ops.items() if n and outcome == "acted"}
 
     def outcome(self, outcome: str) -> int:
         """Ops of one outcome, over all kinds."""

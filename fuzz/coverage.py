@@ -5,7 +5,7 @@ from itertools import product
 
 from kvexact.fuzz.counts import Counts
 from kvexact.impl.target import Target
-from kvexact.refmodel.ops import OPS, TIMED_OPS
+from kvexact.refmodel.ops import BLOCK_OPS, OPS, SERVING_OPS, TIMED_OPS
 
 #: Why pairs of ops that acted cannot be, by the first op; the ops that may yet follow it.
 _AFTER: Mapping[str, tuple[str, frozenset[str]]] = {
@@ -37,7 +37,9 @@ Name = tuple[str, str]
 def pairs(target: type[Target] | Target) -> list[Name]:
     """(Op that acted, op that acted next), all that can be."""
     kinds = [kind for kind in OPS if kind in target.op_kinds]
-    return [pair for pair in product(kinds, kinds) if why_not(pair) is None]
+    mixed = product(BLOCK_OPS, SERVING_OPS), product(SERVING_OPS, BLOCK_OPS)
+    never = {pair for pairs in mixed for pair in pairs}
+    return [p for p in product(kinds, kinds) if p not in never and why_not(p) is None]
 
 
 def why_not(pair: Name) -> str | None:

@@ -46,6 +46,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "k_scale": SCALES,
     "v_scale": SCALES,
     "tokens_per_state": (1, 2, 4, 128, 3, 8),
+    "window_tokens": (None, 1, 2, 3, 4, 5, 6, 7, 9, 11, 13),
     "padding_bytes": (0, 1, 2, 3, 4, 8, 12, 16, 32, 64, 128, 256, 1000, 2816, 4096, -1, -4),
     "kernel_block_size": (
         *(1, 2, 4, 8, 3, 5, 7, 12, 16, 32, 48, 64, 90, 128, 256, 264, 528, 576, 768),
@@ -91,6 +92,7 @@ class GroupDraft:
     ragged_tokens: int = 0
     layer_sets: tuple[LayerSetDraft, ...] = (LayerSetDraft(),)
     tokens_per_state: int = 1
+    window_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,7 @@ def _build_group(draft: GroupDraft) -> Group:
         draft.kernel_block_size,
         tuple(map(_build_set, draft.layer_sets)),
         draft.tokens_per_state,
+        draft.window_tokens,
     )
     padded = []
     for item, layers in zip(draft.layer_sets, plain.layer_sets, strict=True):
@@ -225,4 +228,11 @@ def _draft_group(group: Group) -> GroupDraft:
         padding = 0 if layers.page_bytes is None else layers.page_bytes - content
         named = {name: getattr(layers, name) for name in _SHARED}
         sets.append(LayerSetDraft(**named, padding_bytes=padding))
-    return GroupDraft(group.kernel_block_size, parts, ragged, tuple(sets), group.tokens_per_state)
+    return GroupDraft(
+        group.kernel_block_size,
+        parts,
+        ragged,
+        tuple(sets),
+        group.tokens_per_state,
+        group.window_tokens,
+    )

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from kvexact.fuzz.dimensions import build, draft_of, simpler
 from kvexact.fuzz.trace import IN_ORDER
 from kvexact.refmodel.ops import Allocate, Block, Handle, Op, map_blocks
+from kvexact.refmodel.serving_ops import OnRequest
 from kvexact.refmodel.spec import Geometry
 from kvexact.refmodel.timed_ops import Poll
 
@@ -19,9 +20,9 @@ Path = tuple[str | int, ...]
 
 _ALL_BELOW = 64
 #: What ops are told beside places and numbers.
-_CHOICES = frozenset({"zero", "value_type", "style"})
+_CHOICES = frozenset({"zero", "value_type", "style", "sampled"})
 #: Numbers that name ops.
-_REFERENCES = frozenset({"id", "job"})
+_REFERENCES = frozenset({"id", "job", "request"})
 
 
 class Program(NamedTuple):
@@ -144,6 +145,8 @@ def renumbered(program: Program) -> Program:
     for op in program.ops:
         if type(op) is Poll:
             op = replace(op, job=ids.get(op.job, -1))
+        if isinstance(op, OnRequest):
+            op = replace(op, request=ids.get(op.request, -1))
         ops.append(replace(map_blocks(op, rename), id=ids[op.id]))
     return program._replace(ops=tuple(ops))
 

@@ -13,7 +13,7 @@ from kvexact.fuzz.timed import END
 from kvexact.fuzz.trace import IN_ORDER
 from kvexact.fuzz.wrong import Wrong
 from kvexact.refmodel.content import Bytes
-from kvexact.refmodel.explain import CLAIM_BYTES, Explanation, Origin, explain
+from kvexact.refmodel.explain import CLAIM_BYTES, Explanation, Origin, Write, explain
 from kvexact.refmodel.facts import FactValue, facts, view
 from kvexact.refmodel.locate import in_words
 from kvexact.refmodel.ops import (
@@ -28,8 +28,9 @@ from kvexact.refmodel.ops import (
     Restore,
     WriteTokens,
     WriteValues,
-    bind,
 )
+from kvexact.refmodel.positions import ByteOp
+from kvexact.refmodel.serving_ops import Admit, Compute, Lookup, OnRequest
 from kvexact.refmodel.timed_ops import Fence, Poll, Step
 
 _NOBODY = {
@@ -125,6 +126,9 @@ def _explained(run: Run, wrong: Wrong) -> Failure:
         return Failure(Signature("refusal", kind, "refusal", reasons), (headline,))
     if wrong.outcome == "poll":
         return Failure(Signature("poll", kind, "poll", wrong.name), (headline,))
+    if wrong.outcome == "inadmissible":
+        signature = Signature("inadmissible", kind, str(wrong.want), str(wrong.got))
+        return Failure(signature, (headline,))
     if wrong.outcome == "rows":
         return _rows(run, wrong, kind, headline)
     difference = wrong.outcome.replace("_", " ")
@@ -155,7 +159,7 @@ def _mismatch(run: Run, wrong: Wrong, kind: str) -> Failure:
     )
 
 
-def _mismatch_lines(run: Run, wrong: Wrong, found: Explanation, ops: Sequence[Op]) -> list[str]:
+def _mismatch_lines(run: Run, wrong: Wrong, found: Explanation, ops: Sequence[ByteOp]) -> list[str]:
     where = f"{found.wrong_bytes:,} bytes of the {wrong.area} differ ({found.kind})"
     lines = [f"{_op_words(wrong.op)}: {where}, first at {wrong.area} byte {found.first:,}"]
     if found.owner:
@@ -171,7 +175,7 @@ def _mismatch_lines(run: Run, wrong: Wrong, found: Explanation, ops: Sequence[Op
     if found.owner and found.place == "content":
         owner = found.owner
         lines.append(_view_line(run, owner.group, owner.layer_set, owner.field))
-    writer = "nothing (poison)" if found.last_writer is None else _op_name(ops, found.last_writer)
+    writer = "nothing (poison)" if found.last_writer is None else _op_name(run, found.last_writer)
     lines.append(
         f"  last written by {writer}; {wrong.want.size:,} bytes compared, "
         f"{found.changed_bytes:,} had to change"
@@ -179,7 +183,7 @@ def _mismatch_lines(run: Run, wrong: Wrong, found: Explanation, ops: Sequence[Op
     return lines
 
 
-def _origin_words(origin: Origin | None, found: Explanation, ops: Sequence[Op]) -> str:
+def _origin_words(origin: Origin | None, found: Explanation, ops: Sequence[ByteOp]) -> str:
     if origin is None and found.run_bytes < CLAIM_BYTES:
         return "too few bytes to say whose"
     if origin is None:
@@ -188,10 +192,9 @@ def _origin_words(origin: Origin | None, found: Explanation, ops: Sequence[Op]) 
         return f"a pad row of write #{origin.op}, which belongs nowhere"
     if origin.owner is None:
         return f"never written, {origin.area} byte {origin.position:,} at birth"
-    tag = next(
-        op.tag for op in ops if op.id == origin.op and isinstance(op, WriteTokens | WriteValues)
-    )
-    return f"write #{origin.op} (tag {tag}) of {in_words(origin.owner)}"
+    write = next(op for op in ops if op.id == origin.op and isinstance(op, Write))
+    tag = f" (tag {write.tag})" if isinstance(write, WriteTokens | WriteValues) else ""
+    return f"write #{origin.op}{tag} of {in_words(origin.owner)}"
 
 
 def _shift_words(found: Explanation) -> str:
@@ -223,12 +226,12 @@ def _rows(run: Run, wrong: Wrong, kind: str, headline: str) -> Failure:
     want, got = wrong.want, wrong.got
     if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray):
         return Failure(Signature("rows", kind, "shape", ""), (headline,))
+    group, layer_set = map(int, wrong.name.split("."))
     if type(wrong.op) is ReadValues:
-        return _values(run, wrong.op, int(wrong.name), want, got)
+        return _values(run, wrong.op, layer_set, want, got)
     row, layer, head, byte = (int(part[0]) for part in np.nonzero(want != got))
-    assert type(wrong.op) is Read
     assert run.plan is not None
-    placement = run.plan.placements[wrong.op.group][int(wrong.name)]
+    placement = run.plan.placements[group][layer_set]
     field, start = "", byte
     for item in placement.places:
         if start < item.field.width_bytes:
@@ -240,9 +243,9 @@ def _rows(run: Run, wrong: Wrong, kind: str, headline: str) -> Failure:
         f"  row {row}  layer {layer}  head {head}  field {field}  byte {start}",
         f"  want  {want[row, layer, head, byte : byte + 16].tobytes().hex(' ')}",
         f"  got   {got[row, layer, head, byte : byte + 16].tobytes().hex(' ')}",
-        _view_line(run, wrong.op.group, int(wrong.name), field),
+        _view_line(run, group, layer_set, field),
     )
-    concerned = _believed(run, f"g{wrong.op.group}.s{wrong.name}.")
+    concerned = _believed(run, f"g{group}.s{layer_set}.")
     return Failure(Signature("rows", kind, "read", field), lines, facts=concerned)
 
 
@@ -281,22 +284,15 @@ def _numbers(values: npt.NDArray[np.float32]) -> str:
     return "  ".join([*(f"{value:.9g}" for value in values[:4]), f"({bits:08x} …)"])
 
 
-def _acted(run: Run, last: Op | None) -> list[Op]:
-    """Ops that acted, blocks bound to ids, and the one at fault."""
-    ops: list[Op] = []
-    claimed: dict[int, tuple[int, ...]] = {}
-    for op, happened in zip(run.done, run.recorded, strict=True):
-        if happened in ("acted", "no-op"):
-            ops.append(bind(op, claimed))
-            if type(op) is Allocate:
-                claimed[op.id] = op.blocks
-    if last is not None and (last.id == END or run.recorded[-1] == "failed"):
-        ops.append(last)
-    return ops
+def _acted(run: Run, last: Op | None) -> list[ByteOp]:
+    """Ops in bytes that the model did, and the one at fault, which may have been refused."""
+    if last is None or (run.applied and run.applied[-1].id == last.id):
+        return run.applied
+    return [*run.applied, last]
 
 
-def _op_name(ops: Sequence[Op], op_id: int) -> str:
-    return next(f"op {op.id} {KIND_OF[type(op)]}" for op in ops if op.id == op_id)
+def _op_name(run: Run, op_id: int) -> str:
+    return next(f"op {op.id} {KIND_OF[type(op)]}" for op in run.done if op.id == op_id)
 
 
 def _op_words(op: Op | None) -> str:
@@ -306,6 +302,8 @@ def _op_words(op: Op | None) -> str:
     name = f"op {op.id} {KIND_OF[type(op)]}"
     if op.id == END:
         name = f"the {KIND_OF[type(op)]} at the end"
+    if isinstance(op, OnRequest):
+        return f"{name}(a{op.request}{_computed_words(op) if isinstance(op, Compute) else ''})"
     match op:
         case Offload(jobs=jobs) | Restore(jobs=jobs):
             arrow = "{0.block} -> host {0.host_slot}.{0.part}"
@@ -321,6 +319,8 @@ def _op_words(op: Op | None) -> str:
         case WriteTokens() | WriteValues() | Read() | ReadValues():
             slots = op.slots
             moves = ["pad" if slot is None else f"{slot.block}:{slot.token}" for slot in slots]
+        case Admit(tokens=tokens) | Lookup(tokens=tokens):
+            return f"{name}({len(tokens)} tokens: {', '.join(map(str, tokens))})"
         case _:
             moves = [str(item) for item in getattr(op, "blocks", getattr(op, "host_slots", ()))]
     shown = ", ".join(moves[:3]) + (f", … {len(moves)} in all" if len(moves) > 3 else "")
@@ -330,6 +330,11 @@ def _op_words(op: Op | None) -> str:
         case Allocate(zero=True):
             shown += "; zero"
     return f"{name}({shown})"
+
+
+def _computed_words(op: Compute) -> str:
+    drafts = f", {len(op.drafts)} drafts, {op.accepted} accepted" if op.drafts else ""
+    return f"; {op.count} known{drafts}" + ("" if op.sampled is None else ", 1 sampled")
 
 
 def _hex(data: Bytes, found: Explanation) -> str:

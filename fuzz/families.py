@@ -3,7 +3,7 @@
 from collections import ChainMap
 from collections.abc import Mapping
 
-from kvexact.fuzz.family import CONTENDING, RAW_WEIGHTS, VALUE_WEIGHTS, Family
+from kvexact.fuzz.family import CONTENDING, RAW_WEIGHTS, SERVING_WEIGHTS, VALUE_WEIGHTS, Family
 from kvexact.fuzz.planning import planning
 from kvexact.fuzz.raw_families import (
     batch,
@@ -16,6 +16,7 @@ from kvexact.fuzz.raw_families import (
     refusals,
 )
 from kvexact.fuzz.served_families import served, served_chunked, served_groups, served_hybrid
+from kvexact.fuzz.serving_families import serving, serving_windows
 from kvexact.fuzz.timed_families import timed, timed_groups, timed_values
 from kvexact.fuzz.value_families import hybrid, latent, values
 
@@ -88,5 +89,25 @@ TIMED: dict[str, Family] = {
         ),
     )
 }
+#: Families for targets that have ops on requests.
+SERVING: dict[str, Family] = {
+    family.name: family
+    for family in (
+        Family(
+            "serving",
+            serving,
+            "requests over a prefix cache and a host tier",
+            weights=SERVING_WEIGHTS,
+            illegal_percent=0,
+        ),
+        Family(
+            "serving_windows",
+            serving_windows,
+            "the same with windows",
+            weights=SERVING_WEIGHTS,
+            illegal_percent=0,
+        ),
+    )
+}
 #: Any family by its name.
-EVERY_FAMILY: Mapping[str, Family] = ChainMap(TIMED, SERVED, FAMILIES)
+EVERY_FAMILY: Mapping[str, Family] = ChainMap(SERVING, TIMED, SERVED, FAMILIES)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from kvexact.fuzz.choose import Chooser
+from kvexact.refmodel.ops import BLOCK_OPS, SERVING_OPS
 from kvexact.refmodel.spec import Geometry
 
 #: How often a family draws for a target before it gives up.
@@ -24,6 +25,7 @@ RAW_WEIGHTS: Mapping[str, int] = {
     "reset": 1,
     "write_values": 0,
     "read_values": 0,
+    **dict.fromkeys(SERVING_OPS, 0),
 }
 #: The same where most of what is written are real keys and values.
 VALUE_WEIGHTS: Mapping[str, int] = {
@@ -47,6 +49,21 @@ CONTENDING: Mapping[str, int] = {
 }
 #: How often ops in time are drawn beside these, for asynchronous targets.
 TIMED_WEIGHTS: Mapping[str, int] = {"fence": 2, "step": 5, "poll": 6}
+#: Ops on requests that a target is sent; the others are the harness's.
+_SENT = tuple(kind for kind in SERVING_OPS if kind != "mutate")
+#: The same of ops on requests.
+SERVING_WEIGHTS: Mapping[str, int] = {
+    **dict.fromkeys(BLOCK_OPS, 0),
+    "admit": 15,
+    "readmit": 7,
+    "compute": 34,
+    "finish": 6,
+    "preempt": 5,
+    "store": 14,
+    "lookup": 6,
+    "attend": 9,
+    "mutate": 4,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +96,21 @@ class Family:
         """Whether it writes real values."""
         return self.weights.get("write_values", 0) > 0
 
+    @property
+    def serves(self) -> bool:
+        """Whether its ops are ops on requests."""
+        return self.weights.get("admit", 0) > 0
+
+    def lacking(self, op_kinds: Collection[str]) -> str:
+        """What a target lacks to be fuzzed with it, in words; empty: nothing."""
+        if self.serves:
+            return ", ".join(kind for kind in _SENT if kind not in op_kinds)
+        return "" if self.plans_only or not set(BLOCK_OPS).isdisjoint(op_kinds) else "allocate"
+
     def kinds(self, op_kinds: Collection[str]) -> frozenset[str]:
         """Of a target's op kinds those that it is to draw."""
-        return frozenset(kind for kind in op_kinds if self.weights.get(kind) != 0)
+        harness = {"mutate"} if self.serves else set()
+        return frozenset(kind for kind in {*op_kinds, *harness} if self.weights.get(kind) != 0)
 
     def draw_fitting(self, chooser: Chooser, fits: Callable[[Geometry], bool]) -> Geometry:
         """The first of many geometries that fits a target, or one that does not."""

@@ -1,10 +1,12 @@
 """Features of a geometry that a report counts, so that what was never met is seen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from kvexact.fuzz.demands import DEMANDS, STATES
-from kvexact.refmodel.ops import VALUE_TYPES, Allocate, WriteValues
+from kvexact.refmodel.answer import HOLE, Answer
+from kvexact.refmodel.ops import SERVING_OPS, TIMED_OPS, VALUE_TYPES, Allocate, Op, WriteValues
 from kvexact.refmodel.plan import Plan
+from kvexact.refmodel.serving_ops import Compute, Lookup, Readmit
 from kvexact.refmodel.spec import ORDERS, PAGE_FORMATS, Group, LayerSet
 
 
@@ -73,6 +75,21 @@ FEATURES = (
     *_OF_OPS,
 )
 
+#: Every name that `features_of_answer` knows.
+SERVING_FEATURES = (
+    *("hit in the pool", "hit in the host tier", "hit of a lookup", "hit at a window"),
+    *("readmitted", "rejected draft", "window drop", "no room", "host slot evicted"),
+)
+#: Ops on requests that a target is sent.
+_SENT = frozenset(SERVING_OPS) - {"mutate"}
+
+
+def known_features(kinds: Collection[str]) -> tuple[str, ...]:
+    """Names of what a run could have met in which ops of these kinds acted."""
+    in_time = () if TIMED_OPS.keys().isdisjoint(kinds) else TIMED_FEATURES
+    served = () if _SENT.isdisjoint(kinds) else SERVING_FEATURES
+    return (*FEATURES, *in_time, *served)
+
 
 def features_of(plan: Plan) -> set[str]:
     """Names of what this geometry has, e.g. "order BLHNC" or "page padding"."""
@@ -89,3 +106,22 @@ def features_of_op(op: Allocate | WriteValues) -> set[str]:
     assert type(op) is WriteValues
     special = {"special values"} if op.style == "special" else set()
     return {f"values {op.value_type}"} | special
+
+
+def features_of_answer(op: Op, answer: Answer) -> set[str]:
+    """Names of what an answer has, e.g. "hit in the host tier"."""
+    loads = sum(len(job.moves) for job in answer.loads)
+    entries = [block for table in answer.tables for block in table]
+    rejects = isinstance(op, Compute) and answer.accepted and op.accepted < len(op.drafts)
+    has = {
+        "hit in the pool": len(entries) - entries.count(HOLE) > loads,
+        "hit in the host tier": loads > 0,
+        "hit of a lookup": isinstance(op, Lookup) and answer.hit > 0,
+        "hit at a window": HOLE in entries,
+        "readmitted": isinstance(op, Readmit),
+        "rejected draft": rejects,
+        "window drop": any(answer.dropped),
+        "no room": not answer.accepted,
+        "host slot evicted": bool(answer.evicted),
+    }
+    return {name for name, met in has.items() if met}

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from kvexact.fuzz.families import EVERY_FAMILY, FAMILIES, TIMED
+from kvexact.fuzz.families import EVERY_FAMILY, FAMILIES, SERVING, TIMED
 from kvexact.fuzz.family import Family
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.targets import NamedTarget
@@ -59,12 +59,20 @@ def families_of(target: type[Target] | Target, wanted: Collection[str] = ()) -> 
     Raises:
         ValueError: a family does not exist, is wanted in vain, or none is left.
     """
-    suiting = (*FAMILIES, *TIMED) if target.is_async else tuple(FAMILIES)
+    suiting = (*FAMILIES, *(TIMED if target.is_async else ()), *SERVING)
     able = suiting if target.families is None else target.families
     names = tuple(dict.fromkeys(wanted or able))
     unknown = [name for name in names if name not in EVERY_FAMILY]
     if unknown:
         raise ValueError(f"family {unknown[0]!r} does not exist; use {', '.join(EVERY_FAMILY)}")
+    for name in wanted:
+        lacking = EVERY_FAMILY[name].lacking(target.op_kinds)
+        if lacking:
+            raise ValueError(
+                f"family {name!r} shows nothing on a target without {lacking}; leave it out, or "
+                f"name these in `op_kinds`"
+            )
+    names = tuple(name for name in names if not EVERY_FAMILY[name].lacking(target.op_kinds))
     # Where no refusal is promised, no illegal op is sent, and that family shows nothing of its own.
     if not target.op_refusals:
         if "refusals" in wanted:

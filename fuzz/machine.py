@@ -17,12 +17,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from kvexact.fuzz.campaign import STEPS
 from kvexact.fuzz.choose import Digits
 from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.draws import Draws, steps_of
 from kvexact.fuzz.family import Family
 from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.provider import BACKEND
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.seeds import derive
-from kvexact.fuzz.steps import Mix, Steps
 from kvexact.fuzz.timed import draw_schedule
 from kvexact.fuzz.wrong import Wrong
 from kvexact.impl.target import Target
@@ -68,7 +68,7 @@ class FuzzMachine(RuleBasedStateMachine):
         self._key = self.salt
         self.share.started["examples"] += 1
         self._run: Run | None = None
-        self._steps: Steps | None = None
+        self._steps: Draws | None = None
         self._op_id = 0
 
     @initialize(number=_NUMBERS)
@@ -80,8 +80,7 @@ class FuzzMachine(RuleBasedStateMachine):
         for _ in range(_OPENS_TRIED):
             run = self._new_run(chooser)
             if self._checked(run, run.open):
-                mix = Mix.draw(chooser, share.family, share.target)
-                self._run, self._steps = run, Steps(run.model, run.names, mix)
+                self._run, self._steps = run, steps_of(chooser, share.family, run)
                 return
             self._end(run)
 

@@ -14,6 +14,7 @@ from kvexact.refmodel.ops import (
     bind,
     block_id,
 )
+from kvexact.refmodel.positions import ByteOp
 from kvexact.refmodel.timed_ops import Poll
 
 #: How many of what is gone are remembered.
@@ -48,7 +49,7 @@ class Names:
             raise Dangling(f"job {op.job}")
         return bind(op, self.claimed)
 
-    def follow(self, op: Op) -> None:
+    def follow(self, op: ByteOp) -> None:
         """Note what an op did that was accepted; its blocks are ids."""
         match op:
             case Allocate(id=op_id, group=group, blocks=blocks):

@@ -1,5 +1,7 @@
 """Rows: what a target is given to store, and what it must return from a read."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from kvexact.fuzz.shown import is_bytes
@@ -7,6 +9,7 @@ from kvexact.fuzz.wrong import Wrong
 from kvexact.impl.target import Bytes, Result, Rows
 from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.ops import Read, ReadValues, WriteTokens, WriteValues
+from kvexact.refmodel.serving_ops import Attend
 from kvexact.refmodel.spec import LayerSet
 
 
@@ -49,12 +52,27 @@ def compare_rows(model: Cache, op: Read | ReadValues, rows: Bytes, read: Result)
     else:
         assert type(op) is Read
         want = model.split_rows(op, rows)
+    compare_arrays(op, want, [(op.group, number) for number in range(len(want))], read)
+
+
+def compare_arrays(
+    op: Read | ReadValues | Attend, want: Rows, places: Sequence[tuple[int, int]], read: Result
+) -> None:
+    """Compare the arrays that a read returned.
+
+    Args:
+        places: group and layer set of each of them.
+
+    Raises:
+        Wrong: as of `compare_rows`.
+    """
     got = read if isinstance(read, tuple) and all(map(is_bytes, read)) else ()
     if [item.shape for item in want] != [item.shape for item in got]:
         shapes = [item.shape for item in want]
         text = f"a read must return a tuple of uint8 arrays of shapes {shapes}"
         raise Wrong("rows", op, text, want, read)
-    for layer_set, (one, other) in enumerate(zip(want, got, strict=True)):
+    for (group, layer_set), one, other in zip(places, want, got, strict=True):
         if not np.array_equal(one, other):
-            text = f"a read of layer set {layer_set} returned other bytes"
-            raise Wrong("rows", op, text, one, np.array(other), name=str(layer_set))
+            of_group = f"group {group} " if isinstance(op, Attend) else ""
+            text = f"a read of {of_group}layer set {layer_set} returned other bytes"
+            raise Wrong("rows", op, text, one, np.array(other), name=f"{group}.{layer_set}")

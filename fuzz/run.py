@@ -10,17 +10,21 @@ from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.names import Names
 from kvexact.fuzz.opening import Opening
 from kvexact.fuzz.rows import compare_rows, rows_for
+from kvexact.fuzz.serve import Serve, can_serve, has_acted
 from kvexact.fuzz.sizes import storage_bytes
 from kvexact.fuzz.timed import END, take_answer
 from kvexact.fuzz.trace import IN_ORDER
 from kvexact.fuzz.wrong import Wrong, raised_by, said, verdicts_differ
 from kvexact.impl.target import Facts, Result, Rows, Target
-from kvexact.refmodel.cache import Cache
+from kvexact.refmodel.cache import Cache, Effect
 from kvexact.refmodel.ops import (
+    BLOCK_OPS,
     KIND_OF,
+    SERVING_OPS,
     Allocate,
     CopyBlocks,
     Dangling,
+    Free,
     Op,
     Read,
     ReadValues,
@@ -29,6 +33,8 @@ from kvexact.refmodel.ops import (
 )
 from kvexact.refmodel.order import Ordered
 from kvexact.refmodel.plan import Plan
+from kvexact.refmodel.positions import ByteOp
+from kvexact.refmodel.serving_ops import Attend, Mutate
 from kvexact.refmodel.spec import Geometry, Refused
 from kvexact.refmodel.timed_ops import Fence, Poll
 
@@ -50,8 +56,10 @@ class Run:
         schedule: under which an asynchronous target runs.
         done: ops that ran, with their handles.
         recorded: what happened to each of them, as a trace records it.
+        applied: what the model of bytes did.
         opening: the model's plan, and what the target believes.
         areas: compares the bytes of both.
+        serve: its requests.
     """
 
     target: Target
@@ -61,11 +69,14 @@ class Run:
     schedule: int = IN_ORDER
     done: list[Op] = field(default_factory=list)
     recorded: list[str] = field(default_factory=list)
+    applied: list[ByteOp] = field(default_factory=list)
     opening: Opening = field(init=False)
     model: Cache = field(init=False)
     names: Names = field(init=False)
     areas: Areas = field(init=False)
+    serve: Serve = field(init=False)
     _is_open: bool = False
+    _sort: str = ""
     _restored: bool = False
     _acted: str = "open"
 
@@ -96,6 +107,7 @@ class Run:
             self.model = Ordered(self.plan) if self.target.is_async else Cache(self.plan)
             self.names = Names([{} for _ in self.geometry.groups])
             self.areas = Areas(self.target, self.model, self.counts)
+            self.serve = Serve(self.model)
             self.areas.poison()
             self.areas.compare(None)
             self._is_open = True
@@ -133,8 +145,16 @@ class Run:
         return happened
 
     def _step(self, op: Op, kind: str) -> str:
+        if type(op) is Mutate:
+            return self._mutate(op)
         if kind not in self.target.op_kinds:
             return "unsent"
+        sort = "requests" if kind in SERVING_OPS else "blocks" if kind in BLOCK_OPS else ""
+        self._sort = self._sort or sort
+        if sort not in ("", self._sort):
+            return "dangling"
+        if sort == "requests":
+            return self._serve(op, kind)
         try:
             bound = self.names.bind(op)
         except Dangling:
@@ -149,8 +169,8 @@ class Run:
         if predicted is not None:
             self.areas.compare(bound)
             return f"refused:{predicted}"
-        self.areas.adopt_free(bound, kind)
-        effect = self.model.apply(bound)
+        self.areas.adopt_free(bound, (bound,))
+        effect = self._change((bound,))
         if isinstance(self.model, Ordered):
             self._follow_time(self.model, bound, read)
         if isinstance(bound, _READS):
@@ -162,6 +182,46 @@ class Run:
         if isinstance(bound, _FEATURED):
             self.counts.features.update(features_of_op(bound))
         self._note(kind, effect.changed_bytes, acted=effect.acted)
+        return "acted" if effect.acted else "no-op"
+
+    def _serve(self, op: Op, kind: str) -> str:
+        """Run an op on requests."""
+        if not can_serve(self.geometry):
+            return "unsent"
+        try:
+            bound = self.serve.bind(op)
+        except Dangling:
+            return "dangling"
+        result = self._apply(bound, self.serve.rows(bound), None)
+        if isinstance(bound, Attend):
+            effect = self.serve.attend(bound, result)
+            self.applied.append(Read(bound.id, 0, ()))
+            self.counts.compared_bytes += effect.content_bytes
+            acted = effect.acted
+        else:
+            in_bytes = self.serve.follow(bound, result)
+            self.areas.adopt_free(bound, in_bytes)
+            effect = self._change(in_bytes or (Free(bound.id, 0, ()),))
+            for one in in_bytes:
+                self.names.follow(one)
+            acted = has_acted(bound, self.serve.answers[bound.id], in_bytes)
+            self.counts.features.update(self.serve.features(bound))
+        if isinstance(self.model, Ordered):
+            self._follow_time(self.model, bound, result)
+        self.areas.compare(bound)
+        self._note(kind, effect.changed_bytes, acted=acted)
+        return "acted" if acted else "no-op"
+
+    def _mutate(self, op: Mutate) -> str:
+        """Change undefined bytes in the model and in the target."""
+        if "pool" not in self.target.declared:
+            return "unsent"
+        if isinstance(self.model, Ordered):
+            self._step(Fence(END), "fence")  # what is pending shows before it is overwritten
+        effect = self._change((op,))
+        self.areas.load("pool", op)
+        self.areas.compare(op)
+        self._note("mutate", effect.changed_bytes, acted=effect.acted)
         return "acted" if effect.acted else "no-op"
 
     def _sent(self, op: Op, predicted: str | None) -> bool:
@@ -183,6 +243,14 @@ class Run:
         if reason != predicted:
             raise verdicts_differ("op", op, predicted, reason, text)
         return read
+
+    def _change(self, in_bytes: Sequence[ByteOp]) -> Effect:
+        """Have the model do what an op does to bytes."""
+        self.applied += in_bytes
+        effect = self.model.apply(in_bytes[0])
+        for one in in_bytes[1:]:
+            effect += self.model.apply(one)
+        return effect
 
     def _follow_time(self, model: Ordered, op: Op, answer: Result) -> None:
         """Take the answer to a poll; count what an op met while bytes were to come."""

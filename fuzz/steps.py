@@ -66,11 +66,24 @@ class Mix:
             dropped = weight and kind not in _KEPT and chance(chooser, _DROPPED_PERCENT)
             if kind in target.op_kinds and not dropped:
                 urn += [kind] * weight
-        for kind, weight in TIMED_WEIGHTS.items() if target.is_async else ():
-            urn += [kind] * (0 if chance(chooser, _DROPPED_PERCENT) else weight)
+        if target.is_async:
+            urn += drawn_in_time(chooser)
         illegal = family.illegal_percent if target.op_refusals else 0
         zero = family.zero_percent if "zero" in target.op_kinds else 0
         return cls(tuple(urn), illegal, family.batch_percent, zero, target.copies_slots)
+
+
+def drawn_in_time(chooser: Chooser) -> list[str]:
+    """Ops in time that an example of an asynchronous target draws, each as often as it weighs."""
+    urn: list[str] = []
+    for kind, weight in TIMED_WEIGHTS.items():
+        urn += [kind] * (0 if chance(chooser, _DROPPED_PERCENT) else weight)
+    return urn
+
+
+def polled(chooser: Chooser, jobs: list[int]) -> int:
+    """One of the latest transfers, at times any."""
+    return pick(chooser, jobs if chance(chooser, 10) else jobs[-_LATEST:])
 
 
 class Steps(Parts):
@@ -222,9 +235,7 @@ class Steps(Parts):
         return Step(op_id)
 
     def _poll(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:  # noqa: ARG002 - as all
-        """Of one of the latest transfers, at times of any."""
-        jobs = self._names.jobs
-        return Poll(op_id, pick(chooser, jobs if chance(chooser, 10) else jobs[-_LATEST:]))
+        return Poll(op_id, polled(chooser, self._names.jobs))
 
 
 _DRAWN = {**BLOCK_OPS, **TIMED_OPS}

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from kvexact.fuzz.counts import GEOMETRIES_LEAST, Counts, vacuous
 from kvexact.fuzz.families import EVERY_FAMILY
-from kvexact.fuzz.features import FEATURES, TIMED_FEATURES
+from kvexact.fuzz.features import known_features
 from kvexact.fuzz.targets import NamedTarget
-from kvexact.refmodel.ops import OPS, TIMED_OPS
+from kvexact.refmodel.ops import OPS
 
 #: Counts by (target name, family name).
 Merged = Mapping[tuple[str, str], Counts]
@@ -131,10 +131,9 @@ def _table(counts: Counts) -> list[str]:
 
 def _features(counts: Counts) -> list[str]:
     met = {name: n for name, n in counts.features.items() if n}
-    in_time = any(counts.ops[kind, "acted"] for kind in TIMED_OPS)
-    wanted = (*FEATURES, *TIMED_FEATURES) if in_time else FEATURES
-    never = [name for name in wanted if name not in met]
-    lines = _wrapped("features met", [f"{name} {met[name]:,}" for name in wanted if name in met])
+    known = known_features(counts.acted_kinds)
+    never = [name for name in known if name not in met]
+    lines = _wrapped("features met", [f"{name} {met[name]:,}" for name in known if name in met])
     lines += _wrapped("never met", never)
     return lines + _wrapped("facts not told", _fact_names(counts))
 

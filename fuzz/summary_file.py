@@ -7,7 +7,7 @@ import msgspec
 
 from kvexact.fuzz.artefacts import write_atomically
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.features import FEATURES
+from kvexact.fuzz.features import known_features
 from kvexact.fuzz.reading import UnreadableError, read_plain
 from kvexact.fuzz.results import Number, Part, Result
 
@@ -27,6 +27,7 @@ def dump(result: Result) -> bytes:
         {"target": part.target, "family": part.family, "counts": part.counts.to_json()}
         for part in result.parts
     ]
+    known = known_features(total.acted_kinds)
     data = {
         "kvexact_summary": VERSION,
         "totals": {
@@ -35,8 +36,8 @@ def dump(result: Result) -> bytes:
             "geometries": total.geometries.total(),
             "failures": len(result.findings),
             "new_failures": len(result.new),
-            "features_met": [name for name in FEATURES if total.features[name]],
-            "features_never_met": [name for name in FEATURES if not total.features[name]],
+            "features_met": [name for name in known if total.features[name]],
+            "features_never_met": [name for name in known if not total.features[name]],
         },
         **{item.name: getattr(result, item.name) for item in fields(result)},
         "parts": parts,

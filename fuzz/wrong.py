@@ -11,6 +11,7 @@ from kvexact.refmodel.ops import Op
 Outcome = Literal[
     "mismatch",
     "rows",
+    "inadmissible",
     "fact",
     "refusal",
     "poll",
@@ -35,7 +36,7 @@ class Wrong(Exception):
         outcome: how it showed.
         op: the op after which it showed, blocks bound to ids; None: there was none.
         text: one line for a person.
-        want, got: what disagrees: reasons, fact values, or bytes.
+        want, got: what disagrees: reasons, fact values, bytes, or the broken rule and its cause.
         area: the area whose bytes differ.
         name: the fact's name, the exception's type, the signal, or the exit status.
         during: what ran where there was no op: "open" or "close".

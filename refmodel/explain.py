@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -87,7 +88,7 @@ def explain(
         want, got: all bytes of the area, as they should be and as they are; different.
         in_time: any op since the last fence may be at fault.
     """
-    last = [op for op in ops if op.id == ops[-1].id]
+    last = list(takewhile(lambda op: op.id == ops[-1].id, reversed(ops)))[::-1]
     model = _after(planned, ops[: len(ops) - len(last)])
     unsettled = model.unsettled[area].copy()
     changed_bytes = sum(model.apply(op).changed_bytes for op in last)

@@ -82,6 +82,10 @@ class Attend:
     request: int
 
 
+#: Ops that name a request.
+OnRequest = Readmit | Compute | Finish | Preempt | Store | Attend
+
+
 @dataclass(frozen=True, slots=True)
 class Mutate:
     """Change bytes of the pool that are undefined; no target is sent it.

@@ -12,7 +12,7 @@ from kvexact.fuzz.choose import Digits, Prng, chance, pick, sample, weighted
 from kvexact.fuzz.counts import Counts, vacuous
 from kvexact.fuzz.demands import fitted, fitted_group, is_state, orders_of, splits
 from kvexact.fuzz.dimensions import VALUES, Draft, GroupDraft, LayerSetDraft, build, draft_of
-from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.families import FAMILIES, SERVING
 from kvexact.fuzz.features import FEATURES
 from kvexact.fuzz.sizes import block_bytes
 from kvexact.impl.engine.engine import CpuEngine
@@ -78,8 +78,9 @@ def test_every_refusal_of_every_op_is_met():
 def test_every_value_of_every_dimension_can_be_drawn():
     """All values from real reports come up, on paper at least."""
     seen: dict[str, set[object]] = {name: set() for name in VALUES}
-    for seed in range(6000):
-        draft = draft_of(FAMILIES["planning"].draw(Prng(seed)))
+    seeds = [(FAMILIES["planning"], 6000), (SERVING["serving_windows"], 300)]
+    for family, seed in ((family, seed) for family, end in seeds for seed in range(end)):
+        draft = draft_of(family.draw(Prng(seed)))
         groups = draft.groups
         for part in (draft, *groups, *(layers for group in groups for layers in group.layer_sets)):
             for item in fields(part):

@@ -213,7 +213,7 @@ def test_rows_of_every_layer_set_are_compared():
     geometry = Geometry((Group(2, 2, sets),), 2, Host(512))
     for read in (Read(1, 0, (Slot(A, 1),)), ReadValues(1, 0, (Slot(A, 1),))):
         wrong = wrong_of(LastSetWrong(), Allocate(0, 0, (1,)), read, geometry=geometry)
-        assert (wrong.outcome, wrong.name) == ("rows", "1")
+        assert (wrong.outcome, wrong.name) == ("rows", "0.1")
 
 
 def test_a_refused_op_must_change_nothing():
