@@ -45,7 +45,11 @@ OPS = 90
 SHARDS = 4
 POOL_BYTES = 4000
 TOO_LARGE = {"bf16_cpu_amx"}  # the marking tests cover where its bytes lie
-RAW_ONLY = {"turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc"}
+RAW_ONLY = {
+    f"turboquant_{name}_nc{planes}"
+    for name in ("4bit", "k3v4", "3bit")
+    for planes in ("", "_planes")
+}
 
 
 def number(block: Block) -> int:
