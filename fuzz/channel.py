@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from kvexact.impl.target import Area, Bytes
+from kvexact.refmodel.answer import Answer as Decided
 from kvexact.refmodel.ops import OPS, Op
 from kvexact.refmodel.spec import Geometry
 
@@ -78,7 +79,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         value: facts or launches.
         read: shapes of what a read returned; it lies in shared memory.
-        done: what a poll found.
+        told: what a poll found, or the answer to an op on requests.
         refused: reason and text of a refusal.
         raised: the call failed.
         unavailable: the target cannot run any more.
@@ -89,7 +90,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
     value: Any = None
     read: Shapes | None = None
-    done: bool | None = None
+    told: bool | Decided | None = None
     refused: tuple[str, str] | None = None
     raised: Raised | None = None
     unavailable: str | None = None

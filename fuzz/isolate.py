@@ -144,7 +144,7 @@ class Isolated(Target):
         if answer.refused:
             raise Refused(*answer.refused)
         if answer.read is None:
-            return answer.done
+            return answer.told
         return channel.segments["read"].arrays(answer.read)
 
     def view(self, area: Area) -> Bytes:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from kvexact.fuzz.channel import (
@@ -28,6 +29,7 @@ from kvexact.fuzz.targets import NamedTarget, UnknownTarget, find_target
 from kvexact.fuzz.wrong import Wrong, raised, said
 from kvexact.impl.engine.cpu import guarded
 from kvexact.impl.target import Area, Bytes, Target, Unavailable
+from kvexact.refmodel.answer import Answer as Decided
 from kvexact.refmodel.spec import Refused
 
 _PR_SET_PDEATHSIG = 1
@@ -133,8 +135,8 @@ class _Server:
             return self._seen(refused=(said(refusal.reason), said(refusal.text)))
         if read is None:
             return self._seen()
-        if isinstance(read, bool):
-            return self._seen(done=read)
+        if isinstance(read, bool | Decided):
+            return self._seen(told=_as_sent(read))
         return self._seen(read=self._told_rows(read))
 
     def _told_rows(self, read: object) -> Shapes | None:
@@ -157,7 +159,7 @@ class _Server:
         value: object = None,
         *,
         read: Shapes | None = None,
-        done: bool | None = None,
+        told: bool | Decided | None = None,
         refused: tuple[str, str] | None = None,
         kept: bool = False,
     ) -> Answer:
@@ -171,8 +173,9 @@ class _Server:
                     self._sizes[area] = sizes[area] = size
             except BaseException as error:  # noqa: BLE001 - as above
                 unseen[area] = _told(error)
-        said = (value, done) != (None, None) or read or refused or kept or sizes or unseen
-        return Answer(value, read, done, refused, None, None, sizes, unseen, kept) if said else DONE
+        if (value, told) == (None, None) and not (read or refused or kept or sizes or unseen):
+            return DONE
+        return Answer(value, read, told, refused, None, None, sizes, unseen, kept)
 
     def _show(self, area: Area) -> int:
         """Have the bytes of an area where the parent looks for them; how many there are."""
@@ -184,6 +187,15 @@ class _Server:
             text = f"view({area!r}) returned other memory than what it took from `share`"
             raise Wrong("exception", None, text, name="view")
         return view.size
+
+
+def _as_sent(told: object) -> bool | Decided | None:
+    """The same, if it is of the types that it declares; None: it is no answer."""
+    try:
+        plain: bool | Decided = msgspec.convert(msgspec.to_builtins(told), bool | Decided)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return plain
 
 
 def _told(error: BaseException) -> Raised:

@@ -28,11 +28,13 @@ from kvexact.fuzz.rewrites import (
     plain_names,
     regrouped,
 )
+from kvexact.fuzz.rewrites_serving import computed_at_once, known_at_once, shorter
 from kvexact.fuzz.run import Run, execute
 from kvexact.fuzz.trace import IN_ORDER
 from kvexact.impl.target import Target
 from kvexact.refmodel.ops import KIND_OF, TIMED_OPS, Allocate
 from kvexact.refmodel.plan import plan
+from kvexact.refmodel.serving_ops import Admit, Lookup
 from kvexact.refmodel.spec import Refused
 
 #: Executions after which reducing stops where it is.
@@ -76,6 +78,7 @@ class Reducer:
             self._rewrite(needed, gathered)
             self._drop_ops()
             self._first_values()
+            self._rewrite_requests()
             self._drop_elements()
             self._keep_all(simpler_choices)
             self._keep_first(regrouped(self.program))
@@ -129,6 +132,12 @@ class Reducer:
         for rewrite in rewrites:
             if self.program.ops:
                 self._keep(rewrite(self.program))
+
+    def _rewrite_requests(self) -> None:
+        if any(isinstance(op, Admit | Lookup) for op in self.program.ops):
+            self._keep_first(shorter(self.program))
+            self._keep(known_at_once(self.program))
+            self._keep_all(computed_at_once)
 
     def _drop_ops(self) -> None:
         """Runs of ops, halving; then single ones from the end, where a failure's sequel lies."""

@@ -362,3 +362,17 @@ class ServingTarget(Target):
         where = {"pool": pool, "host": host}
         areas = self.cache.areas
         areas[target][where[target]] = areas[source][where[source]]
+
+
+class LastBlockKeys(ServingTarget):
+    """Has one fault."""
+
+    fault = "key of the last block alone"
+
+
+class NoAnswers(ServingTarget):
+    """What it answers is none: numbers that are no ints."""
+
+    def _free(self) -> tuple[int, int]:
+        free, slots = super()._free()
+        return np.int64(free), slots  # type: ignore[return-value]
