@@ -21,6 +21,8 @@ Path = tuple[str | int, ...]
 _ALL_BELOW = 64
 #: What ops are told beside places and numbers.
 _CHOICES = frozenset({"zero", "value_type", "style", "sampled"})
+#: Schedules, the simplest first: in order, as late as allowed, small numbers.
+SCHEDULES = (IN_ORDER, 0, *range(2, _ALL_BELOW))
 #: Numbers that name ops.
 _REFERENCES = frozenset({"id", "job", "request"})
 
@@ -116,8 +118,8 @@ def simpler_choices(program: Program) -> Iterator[Program]:
 
 
 def simpler_schedules(program: Program) -> Iterator[Program]:
-    """The same ops under simpler schedules: in order, as late as allowed, small numbers."""
-    for number in (IN_ORDER, 0, *range(2, _ALL_BELOW)):
+    """The same ops under simpler schedules."""
+    for number in SCHEDULES:
         if number == program.schedule:
             return
         yield program._replace(schedule=number)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from kvexact.fuzz.dimensions import Draft, GroupDraft, LayerSetDraft, build, draft_of
 from kvexact.fuzz.edits import (
+    SCHEDULES,
     Path,
     Program,
     below,
@@ -64,12 +65,21 @@ class Reducer:
     def reduce(self) -> Program:
         """The minimal program; where the budget ends, the smallest so far.
 
-        Its ids count from 0, unless its schedule hashes ids and no longer fails with these.
+        Its ids count from 0, unless no simple schedule fails with these.
         """
         self._pass_until_none_helps()
-        while self._keep(renumbered(self.program)) and self.program.schedule not in (IN_ORDER, 0):
+        while self._renumber() and self.program.schedule not in (IN_ORDER, 0):
             self._pass_until_none_helps()
         return self.program
+
+    def _renumber(self) -> bool:
+        """Whether ids count from 0 now, maybe under another schedule, as schedules hash ids."""
+        plain = renumbered(self.program)
+        return self._keep(plain) or (
+            plain != self.program
+            and self.program.schedule != IN_ORDER
+            and self._keep_first(plain._replace(schedule=number) for number in SCHEDULES)
+        )
 
     def _pass_until_none_helps(self) -> None:
         while True:
