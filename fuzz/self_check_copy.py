@@ -12,7 +12,7 @@ from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet, Refused
 _PAGES = LayerSet(2, 2, 8, 8, "int8_per_token_head", page_bytes=112)
 # Long enough that areas are compared as long ones are, with the content in the middle.
 GEOMETRY = Geometry(
-    (Group(2, 2, (_PAGES,)),),
+    (Group(2, 2, (_PAGES, LayerSet(1, 1, 8, 8, "bf16"))),),
     4,
     Host(512),
     "LBNHC",
