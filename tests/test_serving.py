@@ -27,6 +27,7 @@ from kvexact.fuzz.targets import NamedTarget, find_target
 from kvexact.fuzz.trace import dump, load
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.target import Result, Rows, Target
+from kvexact.refmodel.answer import Answer
 from kvexact.refmodel.ops import BLOCK_OPS, OPS, Allocate, Handle, Op, Zero
 from kvexact.refmodel.serving_ops import Admit, Attend, Compute, Mutate, Store
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
@@ -222,3 +223,20 @@ def test_what_attend_reads_is_compared() -> None:
     assert failure.signature == ("rows", "attend", "read", "v")
     assert failure.lines[0].startswith("op 2 attend(a0): a read of group 0 layer set 0 returned")
     assert "row 1  layer 0  head 0  field v  byte 1" in failure.lines[1]
+
+
+def test_the_worked_example_of_the_docs() -> None:
+    """docs/serving.md shows these answers and this message."""
+    ops = (Admit(0, (5, 6, 7)), Compute(1, 0, 3, (8,), 0, 9), Admit(2, (5, 6, 7, 8, 1)))
+    sound, wrong = execute(ServingTarget(), SMALL, ops)
+    assert wrong is None
+    assert sound.serve.answers == {
+        0: Answer((4, 2), tables=((),)),
+        1: Answer((2, 2), taken=((0, 1),), dropped=((),)),
+        2: Answer((2, 2), hit=2, tables=((0,),)),
+    }
+    run, wrong = execute(faulty("rejected token offered")(), SMALL, ops)
+    assert wrong is not None
+    (line,) = explain_failure(run, wrong).lines
+    text = (Path(__file__).parents[1] / "docs/serving.md").read_text()
+    assert line in text.replace("\n  ", " ")
