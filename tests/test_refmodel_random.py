@@ -410,7 +410,7 @@ class Chooser:
                     slot, part = rng.choice(held)
                 if rng.random() < 0.02:
                     part = naive.geometry.host.chunk_blocks
-                if to_host and naive.holder.get(slot, group) != group and rng.random() < 0.7:
+                if to_host and naive.holder.get(slot, group) != group and rng.random() < 0.3:
                     continue
                 move = Move(self.block(group), slot, part)
                 place: object = (slot, part) if to_host else move.block
