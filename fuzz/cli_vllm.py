@@ -5,9 +5,16 @@ from pathlib import Path
 
 import click
 
-from kvexact.fuzz.artefacts import ROOT, RunDirectory, make_run_directory, save
+from kvexact.fuzz.artefacts import (
+    ROOT,
+    RunDirectory,
+    make_run_directory,
+    save,
+    write_atomically,
+)
 from kvexact.fuzz.cli import BadInput
-from kvexact.fuzz.cli_targets import able_target, in_child
+from kvexact.fuzz.cli_targets import able_target, in_child, target_option
+from kvexact.fuzz.cli_trace import trace_and_target
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.failure import Failure
 from kvexact.fuzz.finding import block
@@ -15,9 +22,11 @@ from kvexact.fuzz.items import families_of
 from kvexact.fuzz.matrix import Cell, fill
 from kvexact.fuzz.page_parts import behind_data
 from kvexact.fuzz.run import Run
+from kvexact.fuzz.vllm_reproducer import reproducer
 from kvexact.impl.adapters.vllm.home import HOME_VARIABLE, LISTED, Home, InstallError, is_listed
 from kvexact.impl.adapters.vllm.known import Known, Seen, known_of
 from kvexact.impl.adapters.vllm.process import end_all
+from kvexact.refmodel.spec import Refused
 
 _TARGETS = ("vllm-views", "vllm-offload", "vllm-simple")
 
@@ -123,6 +132,45 @@ def matrix_command(
     finally:
         directory.remove_if_empty()
     return 1 if new else 0
+
+
+@vllm_command.command("reproduce")
+@click.argument("file", type=click.Path(path_type=Path))
+@target_option
+@click.option("--cuda", is_flag=True, help="For a machine with a GPU: without stand-ins.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to write it; printed if not given.",
+)
+def reproduce_command(
+    *, file: Path, target_name: str | None, cuda: bool, output: Path | None
+) -> int:
+    """Write a failing trace as a program that needs its release of vLLM alone, no kvexact.
+
+    It ends with 1 and says which bytes are wrong, or with 0 and "sound".
+
+    \b
+    Example:
+      kvexact vllm reproduce artifacts/*/fact-open-fact-regions-*.json -o regions.py
+    """  # noqa: D301
+    trace, target = trace_and_target(file, target_name)
+    able_target(target.name)
+    try:
+        text = reproducer(trace, target, "cuda" if cuda else "cpu")
+    except Refused as error:
+        raise BadInput(f"{file}: {error.text}") from error
+    finally:
+        end_all()
+    if output is None:
+        click.echo(text, nl=False)
+        return 0
+    try:
+        write_atomically(output, text.encode())
+    except OSError as error:
+        raise BadInput(f"{output}: {error.strerror}; name another file with -o") from error
+    return 0
 
 
 def _row(console: Output, directory: RunDirectory, name: str, seeds: range, ops: int) -> int:

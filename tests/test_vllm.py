@@ -4,8 +4,10 @@ Nothing is installed here; `kvexact vllm install` does that.
 """
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,8 @@ from kvexact.fuzz.page_parts import behind_data
 from kvexact.fuzz.reduce import Reducer
 from kvexact.fuzz.run import execute
 from kvexact.fuzz.targets import NamedTarget, find_target
+from kvexact.fuzz.trace import load
+from kvexact.fuzz.vllm_reproducer import reproducer
 from kvexact.impl.adapters.vllm.home import Home
 from kvexact.impl.adapters.vllm.known import Known, Seen, known_of
 from kvexact.impl.adapters.vllm.process import end_all, process_of
@@ -165,3 +169,37 @@ def test_a_release_that_dies_is_replaced() -> None:
     target = of_release("vllm-offload@0.33.0")
     process_of("0.33.0", ()).close()
     assert outcome(target.name, GEOMETRY, OPS) == "sound"
+
+
+TRACES = sorted((Path(__file__).parent / "findings").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
+def test_a_finding_is_shown_by_vllm_alone(path: Path, tmp_path: Path) -> None:
+    """In the release's environment, without kvexact, by a scenario of fewer than 50 lines."""
+    trace = load(path)
+    target = of_release(trace.target)
+    text = reproducer(trace, target, "cpu")
+    scenario = text.partition("# --- The scenario")[2].splitlines()[1:]
+    assert sum(1 for line in scenario if line and not line.startswith("from ")) < 50
+    assert "kvexact" not in text
+    file = tmp_path / "program.py"
+    file.write_text(text)
+    home, release = Home.default(), trace.target.partition("@")[2].partition("+")[0]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(home.release(release))}
+    done = subprocess.run(
+        [home.python, file], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    said = done.stdout + done.stderr.strip().splitlines()[-1] if done.stderr else done.stdout
+    assert "bytes wrong" in said or "scales" in said or "is invalid for input" in said
+
+
+def test_with_a_gpu_no_stand_ins_are_needed() -> None:
+    trace = load(next(path for path in TRACES if path.stem == "head-planes-not-registered"))
+    target = of_release(trace.target)
+    on_cpu, on_gpu = (reproducer(trace, target, device) for device in ("cpu", "cuda"))
+    assert "class Stream" in on_cpu
+    assert "class Stream" not in on_gpu
+    assert "torch.cuda.synchronize()" in on_gpu
+    compile(on_gpu, "program.py", "exec")

@@ -16,8 +16,8 @@ from kvexact.fuzz.page_parts import behind_data
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.targets import UnknownTarget, find_target
 from kvexact.impl.adapters.vllm import home as home_module
+from kvexact.impl.adapters.vllm.driver import offload
 from kvexact.impl.adapters.vllm.driver.fields import runs
-from kvexact.impl.adapters.vllm.driver.offload import Offload
 from kvexact.impl.adapters.vllm.driver.shapes import Shape
 from kvexact.impl.adapters.vllm.driver.standins import Memory, OutOfBounds
 from kvexact.impl.adapters.vllm.driver.symbols import Gone, find, first_of, need
@@ -159,13 +159,13 @@ def test_symbols_are_found_by_name() -> None:
 
 
 def test_moves_are_joined_into_runs_of_parts() -> None:
-    offload = object.__new__(Offload)
-    offload._parts = 2
     moves = [[5, 3, 0], [6, 3, 1], [7, 1, 0], [8, 4, 1], [9, 4, 0], [2, 6, 1]]
     joined = [([5, 6, 7], [3, 1], 0), ([8], [4], 1), ([9], [4], 0), ([2], [6], 1)]
-    assert offload._runs(moves) == joined
-    offload._parts = 1
-    assert offload._runs([[5, 3, 0], [6, 9, 0]]) == [([5, 6], [3, 9], 0)]
+    assert offload.runs(moves, 2) == joined
+    assert offload.runs([[5, 3, 0], [6, 9, 0]], 1) == [([5, 6], [3, 9], 0)]
+    first, second = offload.transfers([(1, [[5, 3, 0]]), (0, [[1, 2, 0]]), (1, [[6, 3, 1]])], 2)
+    assert offload.chunked(first, 3) == ([1, 5], [1, 1, 0], [0, 0, 0], [2, 3])
+    assert offload.chunked(second, 3) == ([6], [0, 1, 0], [0, 1, 0], [3])
 
 
 def test_runs_of_a_page_are_maximal() -> None:

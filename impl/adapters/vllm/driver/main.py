@@ -16,6 +16,7 @@ from kvexact.impl.adapters.vllm.driver.fields import Fields, outside
 from kvexact.impl.adapters.vllm.driver.mutations import MUTATIONS
 from kvexact.impl.adapters.vllm.driver.offload import Offload
 from kvexact.impl.adapters.vllm.driver.pool import Pool, Unfit, in_configuration, lay_out
+from kvexact.impl.adapters.vllm.driver.script import Script
 from kvexact.impl.adapters.vllm.driver.simple import Simple
 from kvexact.impl.adapters.vllm.driver.standins import Memory, OutOfBounds, install
 from kvexact.impl.adapters.vllm.driver.symbols import Gone
@@ -216,6 +217,10 @@ class Server:
         finally:
             self._session.show()
         return {}
+
+    def do_script(self, call: dict[str, Any]) -> Answer:
+        """A trace as a program that uses vLLM alone."""
+        return dict(Script(_lay_out(call), call).lines())
 
     def do_load(self, _call: dict[str, Any]) -> Answer:
         assert self._session is not None

@@ -1,13 +1,14 @@
 """The offloading connector: registered, and made to move blocks."""
 
 import uuid
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
 from kvexact.impl.adapters.vllm.driver import release
 from kvexact.impl.adapters.vllm.driver.facts import Map, region_facts
 from kvexact.impl.adapters.vllm.driver.pool import REFUSALS, Pool, Unfit, in_configuration
-from kvexact.impl.adapters.vllm.driver.standins import Memory, as_on_a_gpu
+from kvexact.impl.adapters.vllm.driver.standins import Memory
 from kvexact.impl.adapters.vllm.driver.symbols import need
 
 #: A run of blocks that fill parts of chunks without a gap: blocks, chunks, first part.
@@ -18,18 +19,14 @@ class Offload:
     """A connector with its worker, for one pool."""
 
     def __init__(self, pool: Pool, capacity_bytes: int) -> None:
-        group, host = pool.geometry["groups"][0], pool.geometry["host"]
-        self._parts: int = host["chunk_blocks"]
-        extra: dict[str, Any] = {"cpu_bytes_to_use": capacity_bytes}
-        if self._parts > 1:
-            extra |= release.chunk_option(group["block_size"], self._parts)
+        self._parts: int = pool.geometry["host"]["chunk_blocks"]
         pool.config.kv_transfer_config = need("vllm.config:KVTransferConfig")(
             kv_connector="OffloadingConnector",
             kv_role="kv_both",
             engine_id=uuid.uuid4().hex,
-            kv_connector_extra_config=extra,
+            kv_connector_extra_config=extra_config(pool, capacity_bytes),
         )
-        with in_configuration(pool.config), as_on_a_gpu():
+        with in_configuration(pool.config):
             try:
                 self._connector = release.connector(pool.config, pool.kv_config)
             except REFUSALS as error:
@@ -37,7 +34,7 @@ class Offload:
 
     def register(self, pool: Pool, memory: Memory) -> None:
         """Hand it the pool; it allocates the host tier."""
-        with in_configuration(pool.config), as_on_a_gpu():
+        with in_configuration(pool.config):
             if pool.cross:
                 self._connector.register_cross_layers_kv_cache(pool.buffer, release.backend())
             else:
@@ -65,45 +62,12 @@ class Offload:
 
     def move(self, jobs: list[tuple[int, list[list[int]]]], *, store: bool) -> None:
         """Move blocks to or from the host tier; several groups in one transfer if possible."""
-        waiting = [(group, run) for group, moves in jobs for run in self._runs(moves)]
-        while waiting:
-            taken: dict[int, Run] = {}
-            later = []
-            for group, run in waiting:
-                if group in taken:
-                    later.append((group, run))
-                else:
-                    taken[group] = run
+        for taken in transfers(jobs, self._parts):
             self._transfer(taken, store=store)
-            waiting = later
-
-    def _runs(self, moves: list[list[int]]) -> list[Run]:
-        """Moves (block, chunk, part) as runs."""
-        runs: list[Run] = []
-        last = (-1, -1)
-        for block, chunk, part in moves:
-            chunk_before, part_before = last
-            follows = (
-                part == part_before + 1 and chunk == chunk_before
-                if part
-                else part_before == self._parts - 1 and chunk != chunk_before
-            )
-            if not runs or not follows:
-                runs.append(([], [], part))
-            runs[-1][0].append(block)
-            if part == 0 or not follows:
-                runs[-1][1].append(chunk)
-            last = chunk, part
-        return runs
 
     def _transfer(self, taken: dict[int, Run], *, store: bool) -> None:
-        empty: Run = ([], [], 0)
-        runs = [taken.get(group, empty) for group in range(self._groups)]
-        blocks = list(chain.from_iterable(run[0] for run in runs))
-        chunks = list(chain.from_iterable(run[1] for run in runs))
-        device = need("vllm.v1.kv_offload.base:GPULoadStoreSpec")(
-            blocks, [len(run[0]) for run in runs], [run[2] for run in runs]
-        )
+        blocks, sizes, first, chunks = chunked(taken, self._groups)
+        device = need("vllm.v1.kv_offload.base:GPULoadStoreSpec")(blocks, sizes, first)
         host = need("vllm.v1.kv_offload.cpu.common:CPULoadStoreSpec")(chunks)
         self._job += 1
         release.submit(self._worker, self._job, device, host, store=store)
@@ -112,3 +76,60 @@ class Offload:
     def close(self) -> None:
         """Let go of the host tier."""
         self._worker.shutdown()
+
+
+def extra_config(pool: Pool, capacity_bytes: int) -> dict[str, int]:
+    """What a user writes for a host tier of this size, and for chunks of several blocks."""
+    parts = pool.geometry["host"]["chunk_blocks"]
+    tokens = pool.geometry["groups"][0]["block_size"]
+    more = release.chunk_option(tokens, parts) if parts > 1 else {}
+    return {"cpu_bytes_to_use": capacity_bytes, **more}
+
+
+def transfers(jobs: list[tuple[int, list[list[int]]]], parts: int) -> Iterator[dict[int, Run]]:
+    """Jobs as transfers, each of at most one run of every group."""
+    waiting = [(group, run) for group, moves in jobs for run in runs(moves, parts)]
+    while waiting:
+        taken: dict[int, Run] = {}
+        later = []
+        for group, run in waiting:
+            if group in taken:
+                later.append((group, run))
+            else:
+                taken[group] = run
+        yield taken
+        waiting = later
+
+
+def runs(moves: list[list[int]], parts: int) -> list[Run]:
+    """Moves (block, chunk, part) as runs."""
+    found: list[Run] = []
+    last = (-1, -1)
+    for block, chunk, part in moves:
+        chunk_before, part_before = last
+        follows = (
+            part == part_before + 1 and chunk == chunk_before
+            if part
+            else part_before == parts - 1 and chunk != chunk_before
+        )
+        if not found or not follows:
+            found.append(([], [], part))
+        found[-1][0].append(block)
+        if part == 0 or not follows:
+            found[-1][1].append(chunk)
+        last = chunk, part
+    return found
+
+
+def chunked(
+    taken: dict[int, Run], groups: int
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """A transfer as a release is told: blocks, their number and first part by group, chunks."""
+    empty: Run = ([], [], 0)
+    every = [taken.get(group, empty) for group in range(groups)]
+    return (
+        list(chain.from_iterable(run[0] for run in every)),
+        [len(run[0]) for run in every],
+        [run[2] for run in every],
+        list(chain.from_iterable(run[1] for run in every)),
+    )

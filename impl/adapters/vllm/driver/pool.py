@@ -42,6 +42,8 @@ class Pool:
 
     Attributes:
         layers: by group, layer set and layer.
+        specs: what each layer publishes, by its name.
+        kv_groups: the release's groups of them.
         cross: all layers lie in one buffer, in the way of the older releases.
         storages: the allocations, in the order of the pool.
     """
@@ -49,6 +51,8 @@ class Pool:
     geometry: dict[str, Any]
     config: Any
     kv_config: Any
+    specs: dict[str, Any]
+    kv_groups: list[Any]
     layers: list[list[list[Layer]]]
     groups: list[list[Any]]
     cross: bool
@@ -110,7 +114,7 @@ def lay_out(geometry: dict[str, Any], *, prefers_one_buffer: bool) -> Pool:
         expected = release.LEGACY_CROSS if cross else release.LEGACY
         if geometry["order"] not in expected:
             raise Unfit(f"this release lays these layers out as {' or '.join(expected)}")
-    return Pool(geometry, config, kv_config, layers, attention, cross)
+    return Pool(geometry, config, kv_config, specs, groups, layers, attention, cross)
 
 
 def configuration(geometry: dict[str, Any], shapes: list[list[Shape]]) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 
 from kvexact.impl.adapters.vllm.driver.facts import Map, region_facts
 from kvexact.impl.adapters.vllm.driver.pool import Pool, in_configuration
-from kvexact.impl.adapters.vllm.driver.standins import Memory, as_on_a_gpu
+from kvexact.impl.adapters.vllm.driver.standins import Memory
 from kvexact.impl.adapters.vllm.driver.symbols import find, need
 
 _METADATA = "vllm.v1.simple_kv_offload.metadata:SimpleCPUOffloadMetadata"
@@ -24,7 +24,7 @@ class Simple:
     def register(self, pool: Pool, memory: Memory) -> None:
         """Hand it the pool; it allocates the host tier."""
         self._memory = memory
-        with in_configuration(pool.config), as_on_a_gpu():
+        with in_configuration(pool.config):
             self._worker.register_kv_caches(pool.views)
         for tensor in self._worker.cpu_kv_caches.values():
             memory.register(tensor.data_ptr(), tensor.nbytes, "the host tier")

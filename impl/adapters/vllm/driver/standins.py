@@ -4,8 +4,7 @@ Copies are made here, one descriptor after the other, and only inside registered
 """
 
 import ctypes
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 from unittest.mock import patch
 
@@ -13,6 +12,14 @@ import numpy as np
 import torch
 
 from kvexact.impl.adapters.vllm.driver.symbols import find, need
+
+#: What asks tensors and platform whether they are CUDA's.
+_REGISTRATIONS = {
+    "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector:OffloadingConnector": (
+        *("__init__", "register_kv_caches", "register_cross_layers_kv_cache"),
+    ),
+    "vllm.v1.simple_kv_offload.worker:SimpleCPUOffloadWorker": ("register_kv_caches",),
+}
 
 
 class OutOfBounds(Exception):
@@ -144,14 +151,25 @@ def install(memory: Memory) -> None:
     disk = find("vllm.v1.simple_kv_offload.disk_backend")
     if hasattr(disk, "pin_tensor"):
         disk.pin_tensor = lambda _tensor: None
+    for place, names in _REGISTRATIONS.items():
+        _as_on_a_gpu(need(place), names)
 
 
-@contextmanager
-def as_on_a_gpu() -> Iterator[None]:
-    """While connectors are made and registered: tensors and platform say that they are CUDA's."""
+def _as_on_a_gpu(made: Any, names: tuple[str, ...]) -> None:
+    """Make tensors and platform say that they are CUDA's while these methods run."""
     platform = type(need("vllm.platforms:current_platform"))
-    with (
-        patch.object(torch.Tensor, "is_cuda", property(lambda _self: True)),
-        patch.object(platform, "is_cuda_alike", lambda _self: True),
-    ):
-        yield
+
+    def wrapped(method: Any) -> Any:
+        @wraps(method)
+        def run(*args: Any, **options: Any) -> Any:
+            with (
+                patch.object(torch.Tensor, "is_cuda", property(lambda _self: True)),
+                patch.object(platform, "is_cuda_alike", lambda _self: True),
+            ):
+                return method(*args, **options)
+
+        return run
+
+    for name in names:
+        if hasattr(made, name):
+            setattr(made, name, wrapped(getattr(made, name)))
