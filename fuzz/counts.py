@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvexact.fuzz.features import TIMED_FEATURES
+from kvexact.fuzz.features import HITS, TIMED_FEATURES
 from kvexact.refmodel.ops import OPS
 
 #: Shares that a family must reach, in percent.
@@ -181,4 +181,6 @@ def vacuous(
         )
     if in_time and accepted >= GEOMETRIES_LEAST:
         complaints += [f"never met: {name}" for name in TIMED_FEATURES if not counts.features[name]]
+    if "admit" in op_kinds and sent >= _OPS_LEAST:
+        complaints += [f"never met: {name}" for name in HITS if not counts.features[name]]
     return complaints

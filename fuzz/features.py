@@ -75,9 +75,10 @@ FEATURES = (
     *_OF_OPS,
 )
 
-#: Every name that `features_of_answer` knows.
+#: Every name that `features_of_answer` knows. A run without hits proves nothing about keys.
+HITS = ("hit in the pool", "hit in the host tier", "hit of a lookup")
 SERVING_FEATURES = (
-    *("hit in the pool", "hit in the host tier", "hit of a lookup", "hit at a window"),
+    *(*HITS, "hit at a window"),
     *("readmitted", "rejected draft", "window drop", "no room", "host slot evicted"),
 )
 #: Ops on requests that a target is sent.

@@ -101,6 +101,9 @@ def test_a_sound_manager_passes() -> None:
     assert [name for name in SERVING_FEATURES if not counts.features[name]] == []
     kinds = SERVING["serving"].kinds(ServingTarget.op_kinds)
     assert vacuous(counts, plans_only=False, illegal_percent=0, op_kinds=kinds) == []
+    del counts.features["hit in the host tier"]
+    told = vacuous(counts, plans_only=False, illegal_percent=0, op_kinds=kinds)
+    assert told == ["never met: hit in the host tier"]
 
 
 @pytest.mark.parametrize("fault", FAULTS)

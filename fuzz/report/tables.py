@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kvexact.fuzz import coverage
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.features import FEATURES
+from kvexact.fuzz.features import known_features
 from kvexact.fuzz.results import Part
 from kvexact.impl.target import Target
 from kvexact.refmodel.ops import OP_REASONS, OPS
@@ -125,7 +125,7 @@ def feature_groups(counts: Counts) -> Iterator[tuple[str, list[Chip]]]:
     """Features of geometries, those that are named alike together."""
     rest = []
     groups: dict[str, list[Chip]] = {"order": [], "format": []}
-    for name in FEATURES:
+    for name in known_features(counts.acted_kinds):
         first, _, short_name = name.partition(" ")
         if first in groups:
             groups[first].append(Chip(short_name, counts.features[name]))
