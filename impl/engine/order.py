@@ -67,9 +67,9 @@ class InOrder:
     def arrive(self) -> None:
         """Return when the last compute work has ended: the host takes what it brought."""
 
-    def layers(self, transfer: Transfer, most: int) -> Sequence[int | None]:  # noqa: ARG002
-        """Layers, of at most so many, that are moved one after the other; None: all at once."""
-        return (None,)
+    def by_layer(self, transfer: Transfer) -> bool:  # noqa: ARG002
+        """Whether layers are moved one after the other."""
+        return False
 
     def before(self, transfer: Transfer) -> int:  # noqa: ARG002
         """Wait for what must come before a transfer; its stream."""

@@ -176,9 +176,9 @@ class StreamOrder(InOrder):
         assert self._last is not None
         self._reach(self._last)
 
-    def layers(self, transfer: Transfer, most: int) -> Sequence[int | None]:
+    def by_layer(self, transfer: Transfer) -> bool:
         """See `InOrder`: loads go layer by layer."""
-        return range(most) if transfer.to_pool else (None,)
+        return transfer.to_pool
 
     def before(self, transfer: Transfer) -> int:
         """See `InOrder`."""

@@ -28,7 +28,7 @@ class GroupRuns(NamedTuple):
         pool, stride: address in block 0, bytes from block to block.
         row, part: offset in a host row of part 0, bytes from part to part.
         length: content bytes.
-        starts: the first run of each layer, and the number of runs.
+        layer: the layer that it is of, of all layer sets counted through.
         fast: whether the kernel can move every run.
     """
 
@@ -37,15 +37,8 @@ class GroupRuns(NamedTuple):
     row: Words
     part: Words
     length: Words
-    starts: tuple[int, ...]
+    layer: Words
     fast: bool
-
-    def part_of(self, layer: int | None) -> tuple[Words, ...]:
-        """Pool, stride, row, part and length of one layer's runs, or of all for None."""
-        if layer is None:
-            return self[:5]
-        low, high = self.starts[layer : layer + 2] if layer < len(self.starts) - 1 else (0, 0)
-        return tuple([words[low:high] for words in self[:5]])
 
 
 class Transfers:
@@ -74,23 +67,22 @@ class Transfers:
         chunk = self.plan.geometry.host.chunk_blocks
         runs: list[tuple[int, ...]] = []
         known = iter(regions)
-        starts = []
-        start = 0
+        start = layer = 0
         for one in group.sets:
             for _ in range(one.shape.layers):
-                starts.append(len(runs))
                 page = [next(known) for _ in range(one.runs)]
                 content = sum([region.length for region in page])
                 at = start
                 for region in page:
                     place = self.pool_address + self.base(region)
                     stride, length = self.block_stride(group, region), self.width(one, region)
-                    runs.append((place, stride, at, self.part_stride(content), length))
+                    runs.append((place, stride, at, self.part_stride(content), length, layer))
                     at += region.length
                 start += content * chunk
-        pool, strides, row, part, lengths = np.array(runs, np.int64).T.copy()
+                layer += 1
+        pool, strides, row, part, lengths, layers = np.array(runs, np.int64).T.copy()
         fast = all(self.fits_kernel(run[4]) for run in runs)
-        return GroupRuns(pool, strides, row, part, lengths, (*starts, len(runs)), fast)
+        return GroupRuns(pool, strides, row, part, lengths, layers, fast)
 
     # Decisions.
 
@@ -133,7 +125,8 @@ class Transfers:
         order, device = self.order, self.device
         slow = self._why_slow(transfer, count)
         scratch = order.stage(3 * WORD_BYTES * count)
-        ends = self._describe(transfer, scratch.words, count)
+        self._describe(transfer, scratch.words, count)
+        ends = self._by_layer(transfer, scratch.words, count)
         stream = order.before(transfer)
         if not slow:
             scratch.words[2 * count : 3 * count] //= WORD_BYTES
@@ -164,23 +157,29 @@ class Transfers:
         long = any(runs.length.max() >= FAST_RUN_BYTES for runs in slow)
         return "of long runs" if long else "of odd runs"
 
-    def _describe(self, transfer: Transfer, words: Words, count: int) -> list[int]:
-        """Fill in pool addresses, then host addresses, then lengths; the end of each layer."""
+    def _describe(self, transfer: Transfer, words: Words, count: int) -> None:
+        """Fill in pool addresses, then host addresses, then lengths."""
         row_bytes = self.plan.row_bytes
-        most = max([len(self.groups[job.group].starts) - 1 for job in transfer.jobs])
         at = 0
-        ends = []
-        for layer in self.order.layers(transfer, most):
-            for job in transfer.jobs:
-                start, stride, row, part, length = self.groups[job.group].part_of(layer)
-                places = self.places(job, to_pool=transfer.to_pool)
-                blocks, slots, parts = np.array(places, np.int64)[:, :, None]
-                pool = blocks * stride + start
-                host = slots * row_bytes + (parts * part + (self.host_address + row))
-                end = at + pool.size
-                words[at:end] = pool.ravel()
-                words[count + at : count + end] = host.ravel()
-                words[2 * count + at : 2 * count + end].reshape(pool.shape)[:] = length
-                at = end
-            ends.append(at)
+        for job in transfer.jobs:
+            runs = self.groups[job.group]
+            places = self.places(job, to_pool=transfer.to_pool)
+            blocks, slots, parts = np.array(places, np.int64)[:, :, None]
+            pool = blocks * runs.stride + runs.pool
+            host = slots * row_bytes + (parts * runs.part + (self.host_address + runs.row))
+            end = at + pool.size
+            words[at:end] = pool.ravel()
+            words[count + at : count + end] = host.ravel()
+            words[2 * count + at : 2 * count + end].reshape(pool.shape)[:] = runs.length
+            at = end
+
+    def _by_layer(self, transfer: Transfer, words: Words, count: int) -> list[int]:
+        """Sort descriptors by layer where layers go one by one; the ends of these."""
+        if not self.order.by_layer(transfer):
+            return [count]
+        jobs = transfer.jobs
+        layers = np.concatenate([np.tile(self.groups[j.group].layer, len(j.blocks)) for j in jobs])
+        table = words[: 3 * count].reshape(3, count)
+        table[:] = table[:, np.argsort(layers, kind="stable")]
+        ends: list[int] = np.cumsum(np.bincount(layers)).tolist()
         return ends

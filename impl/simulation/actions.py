@@ -63,6 +63,11 @@ class Action:
         after: actions that must have ended before this one begins.
         order: when its sources may be read.
         stream: the name of the stream that it is in, for people.
+        number: how many were queued before it.
+
+    Attributes:
+        missing: how many actions before it have not ended.
+        later: those behind it that wait for it.
     """
 
     __slots__ = (
@@ -70,6 +75,9 @@ class Action:
         "done",
         "items",
         "key",
+        "later",
+        "missing",
+        "number",
         "order",
         "parts",
         "phases",
@@ -87,8 +95,10 @@ class Action:
         after: tuple["Action", ...],
         order: Order = Order.STREAM,
         stream: str = "",
+        number: int = 0,
     ) -> None:
         self.key = key
+        self.number = number
         self.what = what
         self.items = items
         self.parts = parts
@@ -96,6 +106,12 @@ class Action:
         self.order = order
         self.stream = stream
         self.done = False
+        self.missing = 0
+        self.later: list[Action] = []
+        for before in dict.fromkeys(after):
+            if not before.done:
+                before.later.append(self)
+                self.missing += 1
         # A part without copies has nothing to read ahead.
         self.phases = [
             _UNREAD if any(isinstance(items[piece.item], Copy) for piece in part) else _READ
@@ -105,23 +121,35 @@ class Action:
 
     def is_ready(self) -> bool:
         """Whether all that comes before it has ended."""
-        return not self.after or all(before.done for before in self.after)
+        return not self.missing
 
     def is_read(self) -> bool:
         """Whether no source remains to be read."""
         return _UNREAD not in self.phases
 
-    def steps(self) -> Iterator[Step]:
+    def may_run(self) -> bool:
+        """Whether there may be steps; False until an action before it ends."""
+        return not self.missing or self.order is not Order.STREAM
+
+    def steps(self) -> list[Step]:
         """The steps that may run now."""
-        ready = self.is_ready()
-        if not ready and self.order is Order.STREAM:
-            return
-        most = _READ if ready else _UNREAD
-        for part, phase in enumerate(self.phases):
-            if phase <= most:
-                yield Step(self, part)
-        if ready and min(self.phases, default=_WRITTEN) == _WRITTEN:
-            yield Step(self, END)
+        if self.missing:
+            if self.order is Order.STREAM:
+                return []
+            return [Step(self, part) for part, phase in enumerate(self.phases) if not phase]
+        found = [Step(self, part) for part, phase in enumerate(self.phases) if phase <= _READ]
+        return found or [Step(self, END)]
+
+    def rest(self) -> list[Step]:
+        """Steps that may run in this order: if it is ready, all that are left, part by part."""
+        if self.missing:
+            return self.steps()
+        found = [
+            Step(self, part)
+            for part, phase in enumerate(self.phases)
+            for _ in range(_WRITTEN - phase)
+        ]
+        return [*found, Step(self, END)]
 
     def unread(self) -> Iterator[Piece]:
         """The pieces that may still read."""
@@ -141,13 +169,19 @@ class Action:
         """Run a step. Raises `OutOfBounds`."""
         if part == END:
             self.done = True
-            self.after = ()
         elif self.phases[part] == _UNREAD:
             self.staged[part] = self._read(part, memory)
             self.phases[part] = _READ
         else:
             self._write(part, memory)
             self.phases[part] = _WRITTEN
+
+    def release(self) -> list["Action"]:
+        """It has ended: the actions that are ready from now on."""
+        for action in self.later:
+            action.missing -= 1
+        self.after = ()
+        return [action for action in self.later if not action.missing]
 
     def _read(self, part: int, memory: Memory) -> list[bytes]:
         found = []

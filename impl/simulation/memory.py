@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-import numpy as np
-
 from kvexact.impl.target import Bytes, OutOfBounds
 
 
@@ -108,13 +106,13 @@ class Memory:
 
     def find_all(self, starts: Sequence[int], sizes: Sequence[int]) -> list[Area]:
         """The areas that hold all of these ranges, each area once. Raises `OutOfBounds`."""
-        first = np.array(starts, np.int64)
-        index = np.searchsorted(np.array(self._starts, np.int64), first, "right") - 1
-        ends = np.array([*(self._areas[one].end for one in self._starts), -1], np.int64)
-        wrong = np.flatnonzero(first + np.array(sizes, np.int64) > ends[index])  # -1 is the last
-        if wrong.size:
-            self.find(starts[wrong[0]], sizes[wrong[0]])
-        return [self._areas[self._starts[one]] for one in np.unique(index)]
+        found: dict[int, Area] = {}
+        area: Area | None = None
+        for start, nbytes in zip(starts, sizes, strict=True):
+            if area is None or start < area.start or start + nbytes > area.end:
+                area = self.find(start, nbytes)
+                found[area.start] = area
+        return [found[start] for start in sorted(found)]
 
     # Accesses. All raise `OutOfBounds`, and then nothing was read or written.
 

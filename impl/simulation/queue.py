@@ -1,6 +1,8 @@
 """The device's work: what is pending, and the loop in which the schedule lets it run."""
 
+from bisect import insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from operator import attrgetter
 
 from kvexact.impl.notes import Did, Note
 from kvexact.impl.simulation.actions import END, Action, Key, Order, Step
@@ -9,7 +11,7 @@ from kvexact.impl.simulation.schedules import Point, Schedule
 from kvexact.impl.simulation.work import Work, perform, size
 from kvexact.impl.target import OutOfBounds
 
-_Goals = Callable[[], Iterator[Step]]
+_Goals = Callable[[], Iterator[Sequence[Step]]]
 
 
 def _with_ancestors(goals: Iterable[Action]) -> list[Action]:
@@ -30,14 +32,19 @@ def _note(step: Step) -> Note:
     return Note(*step.action.key, step.action.what, step.action.stream, did)
 
 
+_number = attrgetter("number")
+
+
 class Queue:
-    """Pending actions of all streams, oldest first."""
+    """Pending actions of all streams, oldest first; ``open`` are those that may have steps."""
 
     def __init__(self, memory: Memory, schedule: Schedule, notes: list[Note] | None = None) -> None:
         self.memory = memory
         self._notes = notes
         self.schedule = schedule
         self.pending: list[Action] = []
+        self.open: list[Action] = []
+        self._queued = 0
         self._idle = 0
         self._is_running = False
 
@@ -60,8 +67,11 @@ class Queue:
     ) -> Action:
         """Queue an action. Time passes. Raises `OutOfBounds`."""
         parts = self.schedule.split(key, [size(item) for item in items])
-        action = Action(key, what, items, parts, after, order, stream)
+        self._queued += 1
+        action = Action(key, what, items, parts, after, order, stream, self._queued)
         self.pending.append(action)
+        if action.may_run():
+            self.open.append(action)
         if order is Order.DURING_API_CALL:
             self._fetch(action)
         self.let_run(key)
@@ -89,29 +99,29 @@ class Queue:
     def _fetch(self, action: Action) -> None:
         """Time passes until an action's sources are read."""
 
-        def find() -> Iterator[Step]:
-            return (step for step in action.steps() if step.phase == 0)
+        def find() -> Iterator[Sequence[Step]]:
+            yield [step for step in action.steps() if step.phase == 0]
 
         while not action.is_read():
             self._step(action.key, find, forced=True)
 
     def _steps_to(self, goals: Sequence[Action]) -> _Goals:
-        """A function that finds the steps which may run now and lead to these goals."""
+        """A function that finds steps which may run now and lead to these goals."""
         wanted: list[Action] = []
 
-        def find() -> Iterator[Step]:
+        def find() -> Iterator[Sequence[Step]]:
             if not wanted:
                 found = _with_ancestors(goals)
-                wanted.extend(sorted(found, key=self.pending.index))
+                wanted.extend(sorted(found, key=_number))
             for action in wanted:
-                if not action.done:
-                    yield from action.steps()
+                if not action.done and (steps := action.rest()):
+                    yield steps
 
         return find
 
     def _step(self, key: Key, goals: _Goals, *, forced: bool) -> bool:
         """Let the schedule choose steps and run them; whether it chose any."""
-        point = Point(key, self.pending, goals, forced, self._idle, self.state)
+        point = Point(key, self.open, goals, forced, self._idle, self.state)
         steps = self.schedule.choose(point)
         if not steps:
             return False
@@ -123,12 +133,20 @@ class Queue:
                     self._notes.append(_note(Step(action, part)))
                 action.advance(part, self.memory)
                 if action.done:
-                    self.pending.remove(action)
+                    self._remove(action)
         except OutOfBounds as error:  # the call that runs into it is seldom the one that queued it
             raise OutOfBounds(f"{action.what} of op {action.key[0]}: {error}") from error
         finally:
             self._is_running = False
         return True
+
+    def _remove(self, action: Action) -> None:
+        """An action has ended; what waited for it may be ready."""
+        self.pending.remove(action)
+        self.open.remove(action)
+        for ready in action.release():
+            if ready.order is Order.STREAM:
+                insort(self.open, ready, key=_number)
 
     def require_host(self) -> None:
         """Raise `RuntimeError` within a host function or a task, which may call nothing here."""

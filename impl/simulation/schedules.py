@@ -7,11 +7,9 @@ of a trace takes its own decisions with it and leaves all others as they were.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from kvexact.impl.simulation.actions import Action, Key, Part, Piece, Step
+from kvexact.impl.simulation.actions import END, Action, Key, Part, Piece, Step
 
 #: A device makes progress: this many queries in a row may see none.
 PATIENCE = 4
@@ -30,35 +28,37 @@ def mixed(*numbers: int) -> int:
     return state
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """A moment at which steps may run: within a call, or before it returns.
 
     Attributes:
         key: the call.
-        pending: actions that have not ended, oldest first; never empty.
-        goals: the steps that the call waits for or asks about, found when they are asked for.
+        open: pending actions that may have steps to run, oldest first; never empty.
+        goals: what the call waits for or asks about, found when it is asked for: for each action,
+            oldest first, steps that may run in this order; never none.
         forced: whether the call cannot return before they ran.
         idle: how many queries in a row saw no step run.
         state: equal for two runs whose device is in the same state.
     """
 
     key: Key
-    pending: Sequence[Action]
-    goals: Callable[[], Iterator[Step]]
+    open: Sequence[Action]
+    goals: Callable[[], Iterator[Sequence[Step]]]
     forced: bool
     idle: int
     state: Callable[[], Hashable]
 
     def steps(self) -> Iterator[Step]:
         """What may run now, in the order in which it was queued."""
-        for action in self.pending:
+        for action in self.open:
             yield from action.steps()
 
-    def must(self) -> Iterator[Step]:
-        """Steps of which one has to run now; none where the call may go on."""
+    def least(self) -> Sequence[Step]:
+        """Steps of the oldest action where one has to run; none where the call may go on."""
         if self.forced or self.idle >= PATIENCE:
-            yield from self.goals()
+            for steps in self.goals():
+                return steps if self.forced else steps[:1]
+        return []
 
 
 def whole(sizes: Sequence[int]) -> list[Part]:
@@ -90,7 +90,7 @@ class Late(Schedule):
 
     def choose(self, point: Point) -> Sequence[Step]:
         """See `Schedule`."""
-        return [*islice(point.must(), 1)]
+        return point.least()
 
 
 class Early(Schedule):
@@ -109,6 +109,7 @@ class Hashed(Schedule):
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self._moods: dict[Key, int] = {}
+        self._passed: Key | None = None
 
     def split(self, key: Key, sizes: Sequence[int]) -> list[Part]:
         """One to three parts; each item is cut at some byte and its ends go to any parts."""
@@ -125,29 +126,42 @@ class Hashed(Schedule):
         return [part for part in parts if part]
 
     def choose(self, point: Point) -> Sequence[Step]:
-        """See `Schedule`."""
+        """See `Schedule`. A call that need not wait lets actions go on once."""
+        if not point.forced:
+            if point.key == self._passed:
+                return point.least()
+            self._passed = point.key
         here = mixed(*point.key, self.seed)  # another order of these than in a mood
-        ranks: dict[Step, int] = {}
-        for action in point.pending:
-            for step in action.steps():
-                mood = self._mood(action.key)
-                rank = mixed(here ^ mood, _code(step))
-                # A fifth of the actions never run before they must, a fifth at every point.
-                if rank % 4 < mood % 5:
-                    ranks[step] = rank
-        if not ranks:
-            return [*islice(point.must(), 1)]
-        return sorted(ranks, key=ranks.__getitem__)
+        chosen = []
+        for action in point.open:
+            mood = self._mood(action.key)
+            # A fifth of the actions never run before they must, a fifth at every point.
+            if eager := mood % 5:
+                choice = mixed(here ^ mood)
+                if choice % 4 < eager:
+                    chosen.append((choice, action.number, action))
+        chosen.sort()
+        steps = [step for choice, _, action in chosen for step in _some(action, choice >> 2)]
+        return steps or point.least()
 
     def _mood(self, key: Key) -> int:
-        if key not in self._moods:
-            self._moods[key] = mixed(self.seed, *key)
-        return self._moods[key]
+        mood = self._moods.get(key)
+        if mood is None:
+            mood = self._moods[key] = mixed(self.seed, *key)
+        return mood
 
 
-def _code(step: Step) -> int:
-    """A number of its own for each step of an action."""
-    return step.part << 2 | step.phase & 3
+def _some(action: Action, choice: int) -> list[Step]:
+    """Some of an action's steps: all of half of the parts, one of a quarter, none of others."""
+    left = action.rest()
+    steps: list[Step] = []
+    for step in left:
+        much = choice >> 2 * (step.part + 1) & 3
+        if much > 1 or (much and step not in steps):
+            steps.append(step)
+    if steps and steps[-1].part == END and len(steps) < len(left):
+        steps.pop()
+    return steps
 
 
 def schedule(number: int) -> Schedule:

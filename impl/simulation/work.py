@@ -4,10 +4,9 @@ A copy may be taken apart into bytes, each of which is read and, some time later
 one indivisible step; what should interleave is given as several tasks, or as copies.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 from kvexact.impl.simulation.memory import Memory, Range
 
@@ -88,15 +87,15 @@ def perform(items: Sequence[Work], memory: Memory) -> None:
 
 def require_independent(copies: Sequence[Copy]) -> None:
     """Raise `Undefined` where a copy writes what it or another of them reads or writes."""
-    table = np.array(copies, np.int64).reshape(-1, 3)
-    targets, sources, sizes = table[table[:, 2] > 0].T
-    order = np.argsort(targets)
-    starts = targets[order]
-    ends = starts + sizes[order]
-    if (starts[1:] < ends[:-1]).any():
-        raise Undefined("two copies of one call write the same byte")
-    # Targets are apart, so a source meets one of them if it meets the last that starts before its
-    # end.
-    last = np.searchsorted(starts, sources + sizes, "left") - 1
-    if ((last >= 0) & (ends[last] > sources)).any():
-        raise Undefined("a copy reads what it or another copy of its call writes")
+    places = sorted([(copy.target, copy.target + copy.nbytes) for copy in copies if copy.nbytes])
+    end = 0
+    for start, next_end in places:
+        if start < end:
+            raise Undefined("two copies of one call write the same byte")
+        end = next_end
+    for _, source, nbytes in copies:
+        # Targets are apart, so a source meets one of them if it meets the last that starts before
+        # its end.
+        last = bisect_left(places, (source + nbytes,)) - 1
+        if nbytes and last >= 0 and places[last][1] > source:
+            raise Undefined("a copy reads what it or another copy of its call writes")
