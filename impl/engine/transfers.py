@@ -22,23 +22,20 @@ FAST_DESCRIPTORS = 16
 
 
 class GroupRuns(NamedTuple):
-    """One group's registered runs; each array has one element a run.
+    """One group's registered runs.
 
     Attributes:
-        pool, stride: address in block 0, bytes from block to block.
-        row, part: offset in a host row of part 0, bytes from part to part.
-        length: content bytes.
-        layer: the layer that it is of, of all layer sets counted through.
+        descriptors: [column, element, run]; (block, host slot, part, 1) times this are, of each
+            run, its address in the pool, its address in the host tier, its content bytes.
+        layers: the layer of each run, of all layer sets counted through.
         fast: whether the kernel can move every run.
+        longest: content bytes of the longest run.
     """
 
-    pool: Words
-    stride: Words
-    row: Words
-    part: Words
-    length: Words
-    layer: Words
+    descriptors: Words
+    layers: Words
     fast: bool
+    longest: int
 
 
 class Transfers:
@@ -65,7 +62,8 @@ class Transfers:
 
     def _runs(self, group: GroupPlan, regions: tuple[Region, ...]) -> GroupRuns:
         chunk = self.plan.geometry.host.chunk_blocks
-        runs: list[tuple[int, ...]] = []
+        runs: list[tuple[tuple[int, ...], ...]] = []
+        layers: list[int] = []
         known = iter(regions)
         start = layer = 0
         for one in group.sets:
@@ -74,15 +72,18 @@ class Transfers:
                 content = sum([region.length for region in page])
                 at = start
                 for region in page:
-                    place = self.pool_address + self.base(region)
-                    stride, length = self.block_stride(group, region), self.width(one, region)
-                    runs.append((place, stride, at, self.part_stride(content), length, layer))
+                    stride, part = self.block_stride(group, region), self.part_stride(content)
+                    pool = stride, 0, 0, self.pool_address + self.base(region)
+                    host = 0, self.plan.row_bytes, part, self.host_address + at
+                    runs.append((pool, host, (0, 0, 0, self.width(one, region))))
+                    layers.append(layer)
                     at += region.length
                 start += content * chunk
                 layer += 1
-        pool, strides, row, part, lengths, layers = np.array(runs, np.int64).T.copy()
-        fast = all(self.fits_kernel(run[4]) for run in runs)
-        return GroupRuns(pool, strides, row, part, lengths, layers, fast)
+        descriptors = np.array(runs, np.int64).transpose(1, 2, 0).copy()
+        lengths = [length for _, _, (*_, length) in runs]
+        fast = all(self.fits_kernel(length) for length in lengths)
+        return GroupRuns(descriptors, np.array(layers), fast, max(lengths))
 
     # Decisions.
 
@@ -118,18 +119,19 @@ class Transfers:
 
     def run(self, jobs: Sequence[Moves], *, to_pool: bool) -> None:
         """Move all that the jobs name; elements of one op do not depend on each other."""
-        count = sum([len(job.blocks) * len(self.groups[job.group].pool) for job in jobs])
+        count = sum([len(job.blocks) * len(self.groups[job.group].layers) for job in jobs])
         if not count:
             return
         transfer = Transfer([job for job in jobs if job.blocks], to_pool)
         order, device = self.order, self.device
         slow = self._why_slow(transfer, count)
         scratch = order.stage(3 * WORD_BYTES * count)
-        self._describe(transfer, scratch.words, count)
-        ends = self._by_layer(transfer, scratch.words, count)
+        words = scratch.words[: 3 * count].reshape(3, count)
+        self._describe(transfer, words)
+        ends = self._by_layer(transfer, words)
         stream = order.before(transfer)
         if not slow:
-            scratch.words[2 * count : 3 * count] //= WORD_BYTES
+            words[2] //= WORD_BYTES
             device.push(stream, 3 * WORD_BYTES * count)
         any_order = order.any_order(transfer)
         marks = []
@@ -154,32 +156,27 @@ class Transfers:
         slow = [runs for job in transfer.jobs if not (runs := self.groups[job.group]).fast]
         if not slow:
             return ""
-        long = any(runs.length.max() >= FAST_RUN_BYTES for runs in slow)
+        long = any(runs.longest >= FAST_RUN_BYTES for runs in slow)
         return "of long runs" if long else "of odd runs"
 
-    def _describe(self, transfer: Transfer, words: Words, count: int) -> None:
-        """Fill in pool addresses, then host addresses, then lengths."""
-        row_bytes = self.plan.row_bytes
+    def _describe(self, transfer: Transfer, words: Words) -> None:
+        """Fill in [column, descriptor]: pool addresses, host addresses, lengths."""
         at = 0
         for job in transfer.jobs:
             runs = self.groups[job.group]
             places = self.places(job, to_pool=transfer.to_pool)
-            blocks, slots, parts = np.array(places, np.int64)[:, :, None]
-            pool = blocks * runs.stride + runs.pool
-            host = slots * row_bytes + (parts * runs.part + (self.host_address + runs.row))
-            end = at + pool.size
-            words[at:end] = pool.ravel()
-            words[count + at : count + end] = host.ravel()
-            words[2 * count + at : 2 * count + end].reshape(pool.shape)[:] = runs.length
+            elements = np.array([*places, [1] * len(job.blocks)], np.int64).T
+            end = at + len(elements) * len(runs.layers)
+            table = words[:, at:end].reshape(3, len(elements), len(runs.layers))
+            np.matmul(elements, runs.descriptors, out=table)
             at = end
 
-    def _by_layer(self, transfer: Transfer, words: Words, count: int) -> list[int]:
+    def _by_layer(self, transfer: Transfer, words: Words) -> list[int]:
         """Sort descriptors by layer where layers go one by one; the ends of these."""
         if not self.order.by_layer(transfer):
-            return [count]
+            return [words.shape[1]]
         jobs = transfer.jobs
-        layers = np.concatenate([np.tile(self.groups[j.group].layer, len(j.blocks)) for j in jobs])
-        table = words[: 3 * count].reshape(3, count)
-        table[:] = table[:, np.argsort(layers, kind="stable")]
+        layers = np.concatenate([np.tile(self.groups[j.group].layers, len(j.blocks)) for j in jobs])
+        words[:] = words[:, np.argsort(layers, kind="stable")]
         ends: list[int] = np.cumsum(np.bincount(layers)).tolist()
         return ends
