@@ -24,7 +24,7 @@ def rows_for(model: Cache, op: WriteTokens | WriteValues, refused: str | None) -
     if isinstance(op, WriteTokens):
         if refused is None:
             return model.split_rows(op, model.payload(op))
-        unseen = np.zeros((len(op.slots), model.layout(op.group).row_bytes), np.uint8)
+        unseen = np.zeros((len(op.slots), model.row_bytes(op.group)), np.uint8)
         return model.split_rows(op, unseen)
     if refused is None:
         return tuple(of_set.copy() for of_set in model.values(op))

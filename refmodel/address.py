@@ -81,17 +81,21 @@ class Placement:
     def cell_bytes(self) -> int:
         return sum(place.field.width_bytes for place in self.places)
 
-    def cells_of_block_0(self) -> Addresses:
-        """Addresses [slot, layer, head, cell byte] of block 0, in logical cell order."""
+    def cells_of_block_0(self, word: int = 1) -> Addresses:
+        """Addresses [slot, layer, head, cell word] of block 0, in logical cell order.
+
+        Args:
+            word: bytes of a word, of which every field consists; addresses count such words.
+        """
         size = self.extents
         columns = []
         for place in self.places:
             steps = (np.arange(size[axis], dtype=np.intp) * place.strides[axis] for axis in "PLH")
             part, layer, head = np.ix_(*steps)
-            of_slots = place.offset + place.bytes_of_slots(size["N"])
+            of_slots = place.offset + place.bytes_of_slots(size["N"])[:, ::word]
             columns.append((part + layer + head)[:, None, :, :, None] + of_slots[:, None, None, :])
         cells: Addresses = np.concatenate(columns, axis=-1)
-        return cells.reshape(size["P"] * size["N"], size["L"], size["H"], self.cell_bytes)
+        return cells.reshape(size["P"] * size["N"], size["L"], size["H"], -1) // word
 
 
 def content_bytes(group: Group, layers: LayerSet) -> int:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from kvexact.refmodel.address import Addresses
 from kvexact.refmodel.content import Bytes, poison
-from kvexact.refmodel.layout import Mask, word_bytes
+from kvexact.refmodel.layout import Mask
 from kvexact.refmodel.ops import (
     Allocate,
     Block,
@@ -20,6 +20,7 @@ from kvexact.refmodel.ops import (
     Evict,
     Free,
     Job,
+    Move,
     Offload,
     Op,
     Read,
@@ -33,14 +34,13 @@ from kvexact.refmodel.ops import (
     block_id,
 )
 from kvexact.refmodel.ownership import Ownership
-from kvexact.refmodel.plan import Plan, round_up
+from kvexact.refmodel.plan import Plan
 from kvexact.refmodel.positions import ByteOp, WritePositions
 from kvexact.refmodel.rows import Rows
 from kvexact.refmodel.serving_ops import Mutate
 
-Words = npt.NDArray[np.unsignedinteger]
+Words = npt.NDArray[np.void]
 AREAS = ("pool", "host")
-_WORDS = (1, 2, 4, 8)
 
 
 @dataclass(slots=True)
@@ -85,19 +85,19 @@ class Cache(Rows):
         geometry = planned.geometry
         self.areas: dict[str, Bytes] = {}
         self._memory: dict[tuple[str, int], Words] = {}
+        words = {w for item in self._layouts for w in (item.cell_word, item.image_word)}
         sizes = (planned.physical_bytes, planned.host_slots * planned.row_bytes)
         for number, (area, size) in enumerate(zip(AREAS, sizes, strict=True)):
-            whole = poison(number, round_up(size, max(_WORDS)))
-            self.areas[area] = whole[:size]
-            self._memory |= {(area, word): whole.view(f"u{word}") for word in _WORDS}
+            self.areas[area] = poison(number, size)
+            self._memory |= {(area, word): in_words(self.areas[area], word) for word in words}
         self.ownership = Ownership(geometry, planned.host_slots)
-        self._host_written: dict[tuple[int, int], Mask] = {}
+        rows = planned.host_slots, geometry.host.chunk_blocks
+        #: The same of the parts [host slot, part, slot] of chunks, as far as they are held.
+        self._host_written: list[Mask] = [
+            np.zeros((*rows, layout.slots), np.bool_) for layout in self._layouts
+        ]
         self.written: list[Mask] = [
             np.zeros((geometry.blocks, layout.slots), np.bool_) for layout in self._layouts
-        ]
-        self._words = [word_bytes(planned, group) for group in range(len(geometry.groups))]
-        self._in_words = [
-            layout.in_words(word) for layout, word in zip(self._layouts, self._words, strict=True)
         ]
 
     def refusal(self, op: Op) -> str | None:
@@ -148,12 +148,13 @@ class Cache(Rows):
         self.ownership.clear()
         return Effect(acted)
 
-    def _load(self, area: str, group: int, places: Addresses) -> Words:
-        return self._memory[area, self._words[group]][places]
+    def _load(self, area: str, word: int, places: Addresses) -> Words:
+        """Words of so many bytes at these places; all that an op reads goes through here."""
+        return self._memory[area, word][places]
 
-    def _store(self, area: str, group: int, places: Addresses, data: Words) -> Effect:
-        """Store words of a group at these places; all of an op go through here."""
-        memory = self._memory[area, self._words[group]]
+    def _store(self, area: str, places: Addresses, data: Words) -> Effect:
+        """Store words at these places; all that an op writes goes through here."""
+        memory = self._memory[area, data.itemsize]
         before = memory[places]
         memory[places] = data
         changed = np.count_nonzero(before.view(np.uint8) != data.view(np.uint8))
@@ -163,7 +164,7 @@ class Cache(Rows):
         return self._write_rows(op, self.payload(op))
 
     def _write_values(self, op: WriteValues) -> Effect:
-        return self._write_rows(op, self.encoded(op), self._in_words[op.group].data)
+        return self._write_rows(op, self.encoded(op), self._layouts[op.group].data)
 
     def _write_positions(self, op: WritePositions) -> Effect:
         effect = self._write_rows(op, self.positions(op))
@@ -180,8 +181,9 @@ class Cache(Rows):
             owned = np.array([owner == group for owner in owners])[:, None]
             blocks, tokens = np.nonzero((owned & ~written) | np.array(nobodys)[:, None])
             rows = self.undefined(tag, group, blocks * self.slots(group) + tokens)
-            places = self._in_words[group].of_slots(blocks, tokens)
-            effect += self._store("pool", group, places, rows.view(f"u{self._words[group]}"))
+            layout = self._layouts[group]
+            places = layout.of_slots(blocks, tokens)
+            effect += self._store("pool", places, in_words(rows, layout.cell_word))
         return effect
 
     def _write_rows(
@@ -193,26 +195,26 @@ class Cache(Rows):
         """Store rows of an op; of each only the words that are ``stored``, or all of them."""
         kept, blocks, tokens = _slot_arrays(op.slots)
         self.written[op.group][blocks, tokens] = True
-        places = self._in_words[op.group].of_slots(blocks, tokens)
-        written = rows if len(kept) == len(rows) else rows[kept]
-        words = written.view(f"u{self._words[op.group]}")
+        layout = self._layouts[op.group]
+        places = layout.of_slots(blocks, tokens)
+        words = in_words(rows if len(kept) == len(rows) else rows[kept], layout.cell_word)
         if stored is not None and not stored.all():
             places, words = (item.compress(stored, axis=1) for item in (places, words))
-        return self._store("pool", op.group, places, words)
+        return self._store("pool", places, words)
 
     def _zero(self, group: int, blocks: tuple[Block, ...]) -> Effect:
         ids = np.array(blocks, np.intp)
         self.written[group][ids] = False
-        places = self._in_words[group].of_blocks(ids)
-        zeros = np.zeros(places.shape, f"u{self._words[group]}")
-        return self._store("pool", group, places, zeros)
+        layout = self._layouts[group]
+        places = layout.of_blocks(ids)
+        return self._store("pool", places, np.zeros(places.shape, f"V{layout.image_word}"))
 
     def _read(self, op: Read | ReadValues) -> Effect:
-        layout = self.layout(op.group)
+        layout = self._layouts[op.group]
         kept, blocks, tokens = _slot_arrays(op.slots)
         rows = np.zeros((len(op.slots), layout.row_bytes), np.uint8)
-        places = self._in_words[op.group].of_slots(blocks, tokens)
-        rows[kept] = self._load("pool", op.group, places).view(np.uint8)
+        places = layout.of_slots(blocks, tokens)
+        rows[kept] = self._load("pool", layout.cell_word, places).view(np.uint8)
         return Effect(bool(kept), len(kept) * layout.row_bytes, rows=rows)
 
     def _read_values(self, op: ReadValues) -> Effect:
@@ -222,54 +224,48 @@ class Cache(Rows):
         return effect
 
     def _copy(self, op: CopyBlocks) -> Effect:
-        layout, written = self._in_words[op.group], self.written[op.group]
+        layout, written = self._layouts[op.group], self.written[op.group]
         count = layout.slots if op.tokens is None else op.tokens
         effect = _NOTHING
         for source, target in op.pairs:
             here, there = block_id(source), block_id(target)
-            data = self._load("pool", op.group, layout.of_tokens(here, count))
-            effect += self._store("pool", op.group, layout.of_tokens(there, count), data)
+            data = self._load("pool", layout.cell_word, layout.of_tokens(here, count))
+            effect += self._store("pool", layout.of_tokens(there, count), data)
             written[there, :count] = written[here, :count]
         return effect
 
     def _offload(self, jobs: tuple[Job, ...]) -> Effect:
         effect = _NOTHING
-        holders, parts = self.ownership.holders, self.ownership.parts
-        for job, blocks, in_pool, in_host in self._transfers(jobs):
-            masks = self.written[job.group][blocks]
-            for move, mask in zip(job.moves, masks, strict=True):
-                holders[move.host_slot] = job.group
-                parts[move.host_slot].add(move.part)
-                self._host_written[move.host_slot, move.part] = mask
-            data = self._load("pool", job.group, in_pool)
-            effect += self._store("host", job.group, in_host, data)
+        holders, held = self.ownership.holders, self.ownership.parts
+        for group, moves in jobs:
+            for _, slot, part in moves:
+                holders[slot] = group
+                held[slot].add(part)
+            layout = self._layouts[group]
+            blocks, slots, parts = _move_arrays(moves)
+            self._host_written[group][slots, parts] = self.written[group][blocks]
+            data = self._load("pool", layout.image_word, layout.of_blocks(blocks))
+            effect += self._store("host", layout.of_parts(slots, parts, self.plan.row_bytes), data)
         return effect
 
     def _restore(self, jobs: tuple[Job, ...]) -> Effect:
         effect = _NOTHING
-        for job, _, in_pool, in_host in self._transfers(jobs):
-            written = self.written[job.group]
-            for move in job.moves:
-                written[block_id(move.block)] = self._host_written[move.host_slot, move.part]
-            data = self._load("host", job.group, in_host)
-            effect += self._store("pool", job.group, in_pool, data)
+        for group, moves in jobs:
+            layout = self._layouts[group]
+            blocks, slots, parts = _move_arrays(moves)
+            self.written[group][blocks] = self._host_written[group][slots, parts]
+            places = layout.of_parts(slots, parts, self.plan.row_bytes)
+            data = self._load("host", layout.image_word, places)
+            effect += self._store("pool", layout.of_blocks(blocks), data)
         return effect
 
-    def _transfers(
-        self, jobs: tuple[Job, ...]
-    ) -> list[tuple[Job, Addresses, Addresses, Addresses]]:
-        """Per job that moves something: its block ids, their words in pool and host tier."""
-        found = []
-        for job in jobs:
-            if not job.moves:
-                continue
-            layout = self._in_words[job.group]
-            row_words = self.plan.row_bytes // self._words[job.group]
-            blocks, slots, parts = np.array(job.moves, np.intp).T
-            in_host = layout.host[parts]
-            in_host += (slots * row_words)[:, None]
-            found.append((job, blocks, layout.of_blocks(blocks), in_host))
-        return found
+
+def in_words(data: Bytes, size: int) -> Words:
+    """The same bytes as words of a size, along the last axis; a rest that is no word is left out.
+
+    It takes part in no op.
+    """
+    return data[..., : data.shape[-1] // size * size].view(f"V{size}")
 
 
 def _slot_arrays(slots: tuple[Slot | None, ...]) -> tuple[list[int], Addresses, Addresses]:
@@ -278,3 +274,9 @@ def _slot_arrays(slots: tuple[Slot | None, ...]) -> tuple[list[int], Addresses, 
     named = [slot for slot in slots if slot is not None]
     blocks = np.array([slot.block for slot in named], np.intp)
     return kept, blocks, np.array([slot.token for slot in named], np.intp)
+
+
+def _move_arrays(moves: tuple[Move, ...]) -> tuple[Addresses, Addresses, Addresses]:
+    """Blocks, host slots and parts of moves."""
+    blocks, slots, parts = np.array(moves, np.intp).reshape(-1, 3).T
+    return blocks, slots, parts

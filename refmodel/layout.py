@@ -1,6 +1,6 @@
 """A group's bytes as index arrays: slot rows in the pool, page images, places in a host row."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,53 +17,72 @@ _LONGEST_WORD = 8
 class GroupLayout:
     """Where one group's content lies. Addresses are of block 0; block b adds b x stride.
 
+    All are in words, which are bytes at first; cells and images may have words of other sizes.
+
     Attributes:
         slots: slots in a block.
-        cells: addresses [slot, row byte]; a row is per layer set [layer, head, cell byte].
-        cell_strides: block stride of each row byte, or one for all.
+        cell_word: bytes of a word of `cells`, `cell_strides` and `data`.
+        cells: addresses [slot, row word]; a row is per layer set [layer, head, cell byte].
+        cell_strides: block stride of each row word, or one for all.
         shapes: per layer set (layers, heads, cell bytes).
-        data: which row bytes hold data; the others are pad, which encoded writes leave alone.
+        data: which row words hold data; the others are pad, which encoded writes leave alone.
+        image_word: bytes of a word of `image`, `image_strides` and `host`.
         image: addresses of a block's content: layer by layer, pages in the order of addresses.
-        image_strides: block stride of each byte of the image, or one for all.
-        host: offsets [part, image byte] inside a host row.
+        image_strides: block stride of each word of the image, or one for all.
+        host: offsets [part, image word] inside a host row.
     """
 
     slots: int
+    cell_word: int
     cells: Addresses
     cell_strides: Addresses
     shapes: tuple[tuple[int, int, int], ...]
     data: Mask
+    image_word: int
     image: Addresses
     image_strides: Addresses
     host: Addresses
 
     @property
     def row_bytes(self) -> int:
-        return int(self.cells.shape[1])
+        return int(self.cells.shape[1]) * self.cell_word
 
     def of_slots(self, blocks: Addresses, tokens: Addresses) -> Addresses:
-        """Addresses [slot, row byte] of slots ``tokens`` of ``blocks``."""
-        return self.cells[tokens] + blocks[:, None] * self.cell_strides
+        """Addresses [slot, row word] of slots ``tokens`` of ``blocks``."""
+        return self.cells.take(tokens, axis=0) + blocks[:, None] * self.cell_strides
 
     def of_tokens(self, block: int, count: int) -> Addresses:
-        """Addresses [slot, row byte] of the first slots of a block."""
+        """Addresses [slot, row word] of the first slots of a block."""
         return self.cells[:count] + block * self.cell_strides
 
     def of_blocks(self, blocks: Addresses) -> Addresses:
-        """Addresses [block, image byte] of all content of blocks."""
+        """Addresses [block, image word] of all content of blocks."""
         return self.image + blocks[:, None] * self.image_strides
 
-    def in_words(self, size: int) -> "GroupLayout":
-        """The same layout with words of ``size`` bytes for bytes; they must divide every field."""
-        return GroupLayout(
-            self.slots,
-            self.cells[:, ::size] // size,
-            self.cell_strides[::size] // size,
-            self.shapes,
-            self.data[::size],
-            self.image[::size] // size,
-            self.image_strides[::size] // size,
-            self.host[:, ::size] // size,
+    def of_parts(self, slots: Addresses, parts: Addresses, row_bytes: int) -> Addresses:
+        """Addresses [part, image word] of parts of chunks in rows of the host tier."""
+        rows = slots * (row_bytes // self.image_word)
+        return self.host.take(parts, axis=0) + rows[:, None]
+
+    def in_words(self, row_bytes: int) -> "GroupLayout":
+        """The same layout with images in words as long as all of them consist of.
+
+        Args:
+            row_bytes: of a host row, which consists of such words, too.
+        """
+        image, host = self.image, self.host
+        strides = np.broadcast_to(self.image_strides, image.shape)
+        follows = (np.diff(image) == 1) & (np.diff(strides) == 0) & (np.diff(host) == 1).all(axis=0)
+        run = np.flatnonzero(np.append(True, ~follows))
+        runs = [run, image[run], strides[run], *host[:, run]]
+        row_words = row_bytes // self.image_word
+        size = int(np.gcd.reduce([row_words, image.size, *np.gcd.reduce(runs, axis=1)]))
+        return replace(
+            self,
+            image_word=self.image_word * size,
+            image=image[::size] // size,
+            image_strides=self.image_strides[::size] // size,
+            host=host[:, ::size] // size,
         )
 
 
@@ -77,38 +96,44 @@ def word_bytes(planned: Plan, group: int) -> int:
     return int(np.gcd.reduce([_LONGEST_WORD, *numbers]))
 
 
-def group_layout(planned: Plan, group: int) -> GroupLayout:
-    """Lay one group out as index arrays of one block's size, however large the pool."""
+def group_layout(planned: Plan, group: int, word: int = 1) -> GroupLayout:
+    """Lay one group out as index arrays of one block's size, however large the pool.
+
+    Args:
+        word: bytes of a word; every field must consist of such.
+    """
     chunk_blocks = planned.geometry.host.chunk_blocks
     parts = np.arange(chunk_blocks, dtype=np.intp)[:, None, None]
     cells, images, hosts, shapes, data = [], [], [], [], []
     cell_strides, image_strides = [], []
     row_start = 0
     for placement in planned.placements[group]:
-        of_set = placement.cells_of_block_0()
-        slots, layers, heads, cell = of_set.shape
-        block_stride = placement.grid["B"]
-        shapes.append((layers, heads, cell))
+        of_set = placement.cells_of_block_0(word)
+        slots, layers, heads, _ = of_set.shape
+        block_stride = placement.grid["B"] // word
+        shapes.append((layers, heads, placement.cell_bytes))
         cells.append(of_set.reshape(slots, -1))
-        data.append(np.tile(_data_of_cell(placement), layers * heads))
+        data.append(np.tile(_data_of_cell(placement)[::word], layers * heads))
         cell_strides.append(np.full(cells[-1].shape[1], block_stride, np.intp))
 
         pages = np.sort(of_set.transpose(1, 0, 2, 3).reshape(layers, -1), axis=1)
         images.append(pages.reshape(-1))
         image_strides.append(np.full(pages.size, block_stride, np.intp))
 
-        content = placement.content_bytes
+        content = placement.content_bytes // word
         layer = np.arange(layers, dtype=np.intp)[:, None]
-        byte = np.arange(content, dtype=np.intp)
-        places = row_start + (layer * chunk_blocks + parts) * content + byte
+        in_page = np.arange(content, dtype=np.intp)
+        places = row_start + (layer * chunk_blocks + parts) * content + in_page
         hosts.append(places.reshape(chunk_blocks, -1))
         row_start += layers * chunk_blocks * content
     return GroupLayout(
         slots,
+        word,
         np.concatenate(cells, axis=1),
         _one_if_equal(np.concatenate(cell_strides)),
         tuple(shapes),
         np.concatenate(data),
+        word,
         np.concatenate(images),
         _one_if_equal(np.concatenate(image_strides)),
         np.concatenate(hosts, axis=1),

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvexact.refmodel.address import Addresses
-from kvexact.refmodel.cache import Cache, Effect, Words
+from kvexact.refmodel.cache import Cache, Effect, Words, in_words
 from kvexact.refmodel.layout import Mask
 from kvexact.refmodel.ops import Offload, Op, Reset, Restore
 from kvexact.refmodel.plan import Plan
@@ -20,8 +20,6 @@ _TIMED = frozenset({Fence, Step, Poll})
 _TRANSFERS = frozenset({Offload, Restore})
 #: Ops that are fences of their own: bytes are mutated through `load`.
 _FENCES = frozenset({Reset, Mutate})
-#: A word of bytes that are all True.
-_ALL = 0x0101010101010101
 
 
 class Ordered(Cache):
@@ -40,12 +38,9 @@ class Ordered(Cache):
         super().__init__(planned)
         self.writers: dict[str, npt.NDArray[np.int64]] = {}
         self.unsettled: dict[str, Mask] = {}
-        self._whole: dict[str, tuple[npt.NDArray[np.int64], Mask]] = {}
         for area, data in self.areas.items():
-            size = self._memory[area, 1].size
-            writers, unsettled = np.full(size, -1, np.int64), np.zeros(size, np.bool_)
-            self._whole[area] = writers, unsettled
-            self.writers[area], self.unsettled[area] = writers[: data.size], unsettled[: data.size]
+            self.writers[area] = np.full(data.size, -1, np.int64)
+            self.unsettled[area] = np.zeros(data.size, np.bool_)
         self.jobs: dict[int, bool] = {}
         self.begun: set[int] = set()
         self.pending = self.reused = False
@@ -90,18 +85,21 @@ class Ordered(Cache):
         for area, mask in self.unsettled.items():
             mask[self.writers[area] == job] = False
 
-    def _load(self, area: str, group: int, places: Addresses) -> Words:
-        self.reused |= bool(self._unsettled_words(area, group)[places].any())
-        return super()._load(area, group, places)
+    def _load(self, area: str, word: int, places: Addresses) -> Words:
+        self._meet(area, word, places)
+        return super()._load(area, word, places)
 
-    def _store(self, area: str, group: int, places: Addresses, data: Words) -> Effect:
-        unsettled = self._unsettled_words(area, group)
-        self.reused |= bool(unsettled[places].any())
-        unsettled[places] = _ALL >> (64 - 8 * self._words[group])
-        self._whole[area][0].reshape(-1, self._words[group])[places] = self._op_id
+    def _store(self, area: str, places: Addresses, data: Words) -> Effect:
+        word = data.itemsize
+        self._meet(area, word, places)
+        unsettled = np.ones(word, np.uint8)
+        in_words(self.unsettled[area].view(np.uint8), word)[places] = in_words(unsettled, word)
+        writers = np.full(word, self._op_id).view(np.uint8)
+        in_words(self.writers[area].view(np.uint8), 8 * word)[places] = in_words(writers, 8 * word)
         self.pending |= places.size > 0
-        return super()._store(area, group, places, data)
+        return super()._store(area, places, data)
 
-    def _unsettled_words(self, area: str, group: int) -> Words:
-        """The mask of an area, in words of a group; not 0 where a byte is unsettled."""
-        return self._whole[area][1].view(f"u{self._words[group]}")
+    def _meet(self, area: str, word: int, places: Addresses) -> None:
+        """Note whether some of the bytes that an op uses are unsettled."""
+        met = in_words(self.unsettled[area].view(np.uint8), word)[places]
+        self.reused |= bool(met.view(np.uint8).any())

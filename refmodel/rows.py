@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from kvexact.refmodel.codecs import decode, encode
 from kvexact.refmodel.content import Bytes, prefix_rows, slot_rows, slot_values
-from kvexact.refmodel.layout import GroupLayout, group_layout
+from kvexact.refmodel.layout import GroupLayout, group_layout, word_bytes
 from kvexact.refmodel.ops import Read, ReadValues, WriteTokens, WriteValues
 from kvexact.refmodel.plan import Plan
 from kvexact.refmodel.positions import WritePositions
@@ -28,13 +28,20 @@ class Rows:
     def __init__(self, planned: Plan) -> None:
         self.plan = planned
         groups = range(len(planned.geometry.groups))
-        self._layouts = [group_layout(planned, group) for group in groups]
+        self._layouts = [
+            group_layout(planned, group, word_bytes(planned, group)).in_words(planned.row_bytes)
+            for group in groups
+        ]
         self._last_payload: tuple[WriteTokens | None, Bytes] = None, np.empty(0, np.uint8)
         self._last_values: tuple[WriteValues | None, tuple[Bytes, ...]] = None, ()
 
     def layout(self, group: int) -> GroupLayout:
-        """Where a group's content lies."""
-        return self._layouts[group]
+        """Where a group's content lies, byte by byte."""
+        return group_layout(self.plan, group)
+
+    def row_bytes(self, group: int) -> int:
+        """Bytes that a slot of a group stores."""
+        return self._layouts[group].row_bytes
 
     def slots(self, group: int) -> int:
         """Slots of a block of a group."""
@@ -45,7 +52,7 @@ class Rows:
         last, rows = self._last_payload
         if last is not op:
             numbers = self._slot_numbers(op)
-            rows = slot_rows(op.tag, op.group, numbers, self.layout(op.group).row_bytes)
+            rows = slot_rows(op.tag, op.group, numbers, self.row_bytes(op.group))
             self._last_payload = op, rows
         return rows
 
@@ -70,13 +77,11 @@ class Rows:
 
     def positions(self, op: WritePositions) -> Bytes:
         """Rows [position, row byte] of positions of a request."""
-        return prefix_rows(
-            op.group, np.array(op.hashes, np.uint64), self.layout(op.group).row_bytes
-        )
+        return prefix_rows(op.group, np.array(op.hashes, np.uint64), self.row_bytes(op.group))
 
     def undefined(self, tag: int, group: int, numbers: npt.NDArray[np.int64]) -> Bytes:
         """What a `Mutate` makes of slots, by their numbers in the group's pool."""
-        return slot_rows(_UNDEFINED + tag, group, numbers, self.layout(group).row_bytes)
+        return slot_rows(_UNDEFINED + tag, group, numbers, self.row_bytes(group))
 
     def encoded(self, op: WriteValues) -> Bytes:
         """Rows [slot, row byte] that a write of values makes; their pad bytes are not stored."""
@@ -109,7 +114,7 @@ class Rows:
     def _cell_shapes(
         self, op: WriteTokens | WritePositions | Read | ReadValues
     ) -> tuple[Shape, ...]:
-        return self.layout(op.group).shapes
+        return self._layouts[op.group].shapes
 
     def _slot_numbers(self, op: WriteTokens | WriteValues) -> npt.NDArray[np.int64]:
         """Numbers of an op's slots in the group's pool; -1 for a pad row."""
