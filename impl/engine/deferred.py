@@ -31,10 +31,14 @@ class DeferringManager(Manager):
         self.waiting = [one for one in self.waiting if one not in due]
         for _, store in due:
             self.cache.order.begin(store.id)
-            self.cache.offload(store, None)
+            self.send(store)
 
     # Decisions.
 
     def due(self, op: Op | None) -> list[Waiting]:  # noqa: ARG002
         """What is submitted before an op."""
         return self.waiting
+
+    def send(self, store: Offload) -> None:
+        """Submit a store, whose blocks still belong to its request."""
+        self.cache.offload(store, None)

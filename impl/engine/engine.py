@@ -27,7 +27,7 @@ from kvexact.impl.engine.values import Codecs
 from kvexact.impl.engine.views import Views
 from kvexact.impl.notes import Note
 from kvexact.impl.target import Allocate, Area, Bytes, Facts, Result, Rows, Target
-from kvexact.refmodel.ops import BLOCK_OPS, TIMED_OPS, Op
+from kvexact.refmodel.ops import BLOCK_OPS, SERVING_OPS, TIMED_OPS, Op
 from kvexact.refmodel.spec import Geometry
 
 _AREAS: dict[Area, int] = {"pool": POOL, "host": HOST}
@@ -39,6 +39,7 @@ class Engine(Target):
     A device is made for the first geometry and kept: it has compiled kernels and scratch memory.
     """
 
+    op_kinds: ClassVar[frozenset[str]] = frozenset({*BLOCK_OPS, *SERVING_OPS} - {"mutate"})
     planner: ClassVar[type[Planner]] = Planner
     refusals: ClassVar[type[Refusals]] = Refusals
     registrar: ClassVar[type[Registrar]] = Registrar
@@ -186,7 +187,7 @@ def cpu_engine(lanes: int, *, reverse: bool) -> type[CpuEngine]:
 class StreamsEngine(Engine):
     """The asynchronous engine on simulated streams, whose order a schedule chooses."""
 
-    op_kinds: ClassVar[frozenset[str]] = frozenset({**BLOCK_OPS, **TIMED_OPS})
+    op_kinds: ClassVar[frozenset[str]] = frozenset({*Engine.op_kinds, *TIMED_OPS})
     is_async: ClassVar[bool] = True
     order: ClassVar[type[InOrder]] = StreamOrder
     manager: ClassVar[type[Manager]] = DeferringManager

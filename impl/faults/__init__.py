@@ -9,7 +9,8 @@ data, GRAN block granularities mixed up, LAYOUT axes or halves exchanged, ALIAS 
 size of an element, CAP capacity, MAP wrong id mapping, OBO off by one, PADSLOT pad row written,
 ALIGN alignment or tile, COVER part of the state not moved, ZERO zeroed range, STALE or EVICT
 content that is gone, REUSE source or target in use, CODEC rule of encoding, DTYPE encoding taken
-for another.
+for another, KEY identity of stored content, RACE-D2H and RACE-H2D transfers out of order, STAGING
+buffers used too early, STATUS done before the bytes are there.
 """
 
 from importlib import import_module
@@ -25,6 +26,8 @@ for _part in (
     "tables",
     "formats",
     "codecs",
+    "serving",
+    "races",
 ):  # in the order of reports
     import_module(f"{__name__}.{_part}")
 

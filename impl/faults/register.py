@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvexact.impl.engine.copies import Copies
-from kvexact.impl.engine.engine import CpuEngine
+from kvexact.impl.engine.deferred import DeferringManager
+from kvexact.impl.engine.engine import CpuEngine, Engine, StreamsEngine
+from kvexact.impl.engine.manager import Manager
 from kvexact.impl.engine.planner import Planner
 from kvexact.impl.engine.refusals import Refusals
 from kvexact.impl.engine.regions import Registrar
+from kvexact.impl.engine.stream_order import StreamOrder
 from kvexact.impl.engine.tables import BlockTable, HostTable
 from kvexact.impl.engine.transfers import Transfers
 from kvexact.impl.engine.views import Views
@@ -37,7 +40,7 @@ class Fault:
     known_minimum: int
     differences: frozenset[str]
     target: Callable[[], Target]
-    sound: Callable[[], Target] = CpuEngine
+    sound: Callable[[], Target]
 
 
 #: All faults by name.
@@ -53,7 +56,11 @@ _PARTS: dict[type, str] = {
     Views: "views",
     Copies: "copies",
     Transfers: "transfers",
+    Manager: "manager",
+    StreamOrder: "order",
 }
+#: Parts that only the asynchronous engine has.
+_IN_TIME = (StreamOrder, DeferringManager)
 
 
 # What a difference may be called, by what is decided wrongly: sizes and places on paper, a verdict,
@@ -75,11 +82,13 @@ def register(
     known_minimum: int,
     differences: set[str],
     summary: str,
+    base: type[Engine] = CpuEngine,
     **part: Any,
 ) -> None:
     named = {**part, "__doc__": summary, "__module__": "kvexact.impl.faults"}
-    engine: type[CpuEngine] = type(name, (CpuEngine,), named)
-    FAULTS[name] = Fault(name, kind, report, summary, known_minimum, frozenset(differences), engine)
+    engine: type[Engine] = type(name, (base,), named)
+    kinds = frozenset(differences)
+    FAULTS[name] = Fault(name, kind, report, summary, known_minimum, kinds, engine, base)
 
 
 def planted(
@@ -90,7 +99,8 @@ def planted(
     def plant(part: type) -> type:
         summary = str(part.__doc__)
         slot = next(_PARTS[base] for base in part.__mro__ if base in _PARTS)
-        register(name, kind, report, known_minimum, differences, summary, **{slot: part})
+        base = StreamsEngine if issubclass(part, _IN_TIME) else CpuEngine
+        register(name, kind, report, known_minimum, differences, summary, base, **{slot: part})
         return part
 
     return plant
