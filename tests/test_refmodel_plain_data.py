@@ -138,12 +138,12 @@ def test_names(data: Any, name: str, known: tuple[str, ...]) -> None:
     ("data", "name", "kind"), [(GROUP, "layer_sets", LayerSet), (GEOMETRY, "groups", Group)]
 )
 def test_tuples(data: Any, name: str, kind: type) -> None:
-    """Lists of parts are non-empty tuples of one kind."""
+    """Lists of parts are non-empty tuples of one kind; a message shows the start of a value."""
     member = getattr(data, name)[0]
     for wrong in ((), [member], (member, 3), member, None):
         with pytest.raises(GeometryError) as caught:
             replace(data, **{name: wrong})
-        rule = f"{name} is {wrong!r}; it must be a tuple of at least one {kind.__name__}"
+        rule = f"{name} is {wrong!r:.60}; it must be a tuple of at least one {kind.__name__}"
         assert rule in str(caught.value)
 
 
