@@ -141,7 +141,9 @@ def test_the_alphabet_has_every_kind_of_op_on_blocks() -> None:
 ENUMERATED = [
     name
     for name, fault in FAULTS.items()
-    if fault.known_minimum <= 2 and fault.kind not in ("CODEC", "DTYPE")
+    if fault.known_minimum <= 2
+    and fault.kind not in ("CODEC", "DTYPE")
+    and fault.sound is CpuEngine  # a race depends on its schedule, too
 ]
 
 

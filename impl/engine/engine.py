@@ -45,6 +45,7 @@ class Engine(Target):
     registrar: ClassVar[type[Registrar]] = Registrar
     block_table: ClassVar[type[BlockTable]] = BlockTable
     host_table: ClassVar[type[HostTable]] = HostTable
+    cache: ClassVar[type[Cache]] = Cache
     views: ClassVar[type[Views]] = Views
     order: ClassVar[type[InOrder]] = InOrder
     codecs: ClassVar[type[Codecs]] = Codecs
@@ -98,7 +99,7 @@ class Engine(Target):
         host = device.allocate(HOST, registered.worker_slots * row, registered.host_rows * row)
         views = self.views(plan, device)
         order = self.order(views, device)
-        self._cache = Cache(
+        self._cache = self.cache(
             device,
             order,
             plan,

@@ -3,19 +3,22 @@
 # ruff: noqa: ARG002  # an override keeps the signature of the decision that it replaces
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
+from kvexact.impl.engine.cache import Cache
 from kvexact.impl.engine.deferred import DeferringManager, Waiting
 from kvexact.impl.engine.device import COMPUTE, Scratch
 from kvexact.impl.engine.order import Transfer, Work
 from kvexact.impl.engine.stream_order import Mark, StreamOrder
 from kvexact.impl.faults.register import READ, SOURCE, planted
-from kvexact.refmodel.ops import Offload, Op
+from kvexact.impl.target import Rows
+from kvexact.refmodel.ops import Offload, Op, Restore
 from kvexact.refmodel.serving_ops import Compute, Preempt
 
 _LATE = SOURCE | READ | {"frame", "newer", "out of bounds"}
 
 
-@planted("store_without_compute", "RACE-D2H", "vllm#45704", 3, _LATE)
+@planted("store_without_compute", "RACE-D2H", "vllm#45704", 2, _LATE)
 class _StoreWithoutCompute(StreamOrder):
     """A store does not wait for the compute work that writes its blocks."""
 
@@ -39,7 +42,7 @@ class _SourceOverwritten(StreamOrder):
         return ()
 
 
-@planted("source_loaded_over_while_stored", "REUSE", "vllm#46014", 5, _LATE)
+@planted("source_loaded_over_while_stored", "REUSE", "vllm#46014", 4, _LATE)
 class _SourceLoadedOver(StreamOrder):
     """A load overwrites blocks of which a store is pending."""
 
@@ -47,7 +50,7 @@ class _SourceLoadedOver(StreamOrder):
         return ()
 
 
-@planted("load_overtakes_zeroing", "RACE-H2D", "vllm#50696", 5, _LATE)
+@planted("load_overtakes_zeroing", "RACE-H2D", "vllm#50696", 4, _LATE)
 class _LoadOvertakesZeroing(StreamOrder):
     """A load does not wait for compute work on its blocks, such as their zeroing."""
 
@@ -55,7 +58,51 @@ class _LoadOvertakesZeroing(StreamOrder):
         return ()
 
 
-@planted("load_before_earlier_readers", "RACE-H2D", "vllm#47282", 6, _LATE)
+@planted("load_and_zeroing_unordered", "RACE-H2D", "vllm#50696", 4, _LATE)
+class _LoadAndZeroingUnordered(StreamOrder):
+    """Zeroing leaves no event that a load would wait for."""
+
+    def computed(self, work: Work) -> None:
+        before = dict(self.touched)
+        super().computed(work)
+        if work.consumer == "zero":
+            self.touched = before
+
+
+@planted("zeroing_behind_the_load", "RACE-H2D", "vllm#50696", 4, _LATE)
+@dataclass(slots=True)
+class _ZeroingBehindTheLoad(Cache):
+    """Zeroing is put off to the next op; where that is a load, it is queued behind it."""
+
+    put_off: list[tuple[int, Sequence[int]]] = field(default_factory=list)
+
+    def apply(self, op: Op, rows: Rows | None) -> Rows | bool | None:
+        if not isinstance(op, Restore):
+            self._zero_now()
+            return Cache.apply(self, op, rows)
+        try:
+            return Cache.apply(self, op, rows)
+        finally:
+            self._zero_now()
+
+    def _clear(self, group: int, blocks: Sequence[int]) -> None:
+        self.put_off.append((group, blocks))
+
+    def _zero_now(self) -> None:
+        for group, blocks in self.put_off:
+            Cache._clear(self, group, blocks)  # noqa: SLF001 - of the class that it extends
+        self.put_off.clear()
+
+
+@planted("load_waits_for_another_block", "RACE-H2D", "no public report", 4, _LATE)
+class _LoadWaitsForAnotherBlock(StreamOrder):
+    """The event that a load waits for is looked up one block too low."""
+
+    def load_after_compute(self, blocks: Sequence[int]) -> Iterable[Mark]:
+        return super().load_after_compute([block - 1 for block in blocks])
+
+
+@planted("load_before_earlier_readers", "RACE-H2D", "vllm#47282", 4, _LATE)
 class _LoadBeforeReaders(StreamOrder):
     """A load waits for what wrote its blocks, not for what still reads them."""
 
@@ -95,7 +142,7 @@ class _LoadBeforeItsStore(StreamOrder):
         return ()
 
 
-@planted("staging_filled_again", "STAGING", "TRT-LLM#15546", 6, _LATE)
+@planted("staging_filled_again", "STAGING", "TRT-LLM#15546", 5, _LATE)
 class _StagingFilledAgain(StreamOrder):
     """A staging buffer with ids and rows is filled again before the copy from it has run."""
 
@@ -103,7 +150,7 @@ class _StagingFilledAgain(StreamOrder):
         return
 
 
-@planted("staging_shared", "STAGING", "1Cat-vLLM#406", 4, _LATE)
+@planted("staging_shared", "STAGING", "1Cat-vLLM#406", 2, _LATE)
 class _StagingShared(StreamOrder):
     """Every op has a staging buffer of its own in the books; in memory they are one."""
 
@@ -129,7 +176,7 @@ class _AnyOrder(StreamOrder):
         return transfer.to_pool
 
 
-@planted("any_order_of_a_store", "RACE-D2H", "no public report", 3, _LATE)
+@planted("any_order_of_a_store", "RACE-D2H", "no public report", 2, _LATE)
 class _AnyOrderOfStore(StreamOrder):
     """Stores say that their sources may be read at any time, also before compute work ends."""
 
@@ -137,12 +184,25 @@ class _AnyOrderOfStore(StreamOrder):
         return super().any_order(transfer) or not transfer.to_pool
 
 
-@planted("first_layers_event", "STATUS", "sglang#8901", 5, _LATE | {"not done"})
+@planted("first_layers_event", "STATUS", "sglang#8901", 4, _LATE | {"not done"})
 class _FirstLayersEvent(StreamOrder):
     """A load counts as done when its first layer is there."""
 
     def end_of_job(self, marks: Sequence[Mark]) -> Mark:
         return marks[0]
+
+
+@planted("event_before_the_copy", "STATUS", "no public report", 3, _LATE)
+class _EventBeforeTheCopy(StreamOrder):
+    """The event of a transfer is recorded before its copies are queued."""
+
+    def before(self, transfer: Transfer) -> int:
+        stream = super().before(transfer)
+        self.early = self.mark(stream)
+        return stream
+
+    def moved(self, transfer: Transfer, marks: Sequence[Mark]) -> None:
+        super().moved(transfer, [self.early] * len(marks))
 
 
 @planted("done_when_submitted", "STATUS", "kvcache-ai/vllm#3", 3, _LATE)
@@ -153,7 +213,7 @@ class _DoneWhenSubmitted(StreamOrder):
         return True
 
 
-@planted("first_wait_alone", "RACE-H2D", "no public report", 4, _LATE)
+@planted("first_wait_alone", "RACE-H2D", "no public report", 3, _LATE)
 class _FirstWaitAlone(StreamOrder):
     """Of several streams only the first is waited for."""
 

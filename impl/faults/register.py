@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from kvexact.impl.engine.cache import Cache
 from kvexact.impl.engine.copies import Copies
 from kvexact.impl.engine.deferred import DeferringManager
 from kvexact.impl.engine.engine import CpuEngine, Engine, StreamsEngine
@@ -58,9 +59,10 @@ _PARTS: dict[type, str] = {
     Transfers: "transfers",
     Manager: "manager",
     StreamOrder: "order",
+    Cache: "cache",
 }
-#: Parts that only the asynchronous engine has.
-_IN_TIME = (StreamOrder, DeferringManager)
+#: Parts whose faults are planted into the asynchronous engine.
+_IN_TIME = (StreamOrder, DeferringManager, Cache)
 
 
 # What a difference may be called, by what is decided wrongly: sizes and places on paper, a verdict,
