@@ -14,18 +14,20 @@ import pytest
 
 from kvexact.impl.engine import build, cuda
 from kvexact.impl.engine.cpu import GATES
-from kvexact.impl.engine.engine import CpuEngine, CudaEngine
+from kvexact.impl.engine.engine import CpuEngine, CudaEngine, CudaStreamsEngine
 from kvexact.impl.engine.tables import BlockTable
 from kvexact.impl.engine.transfers import Transfers
 from kvexact.impl.target import DeviceLost, OutOfBounds, Rows, Unavailable
 from kvexact.refmodel.ops import (
     Allocate,
     CopyBlocks,
+    Fence,
     Job,
     Move,
     Offload,
     Op,
     Pair,
+    Poll,
     Read,
     ReadValues,
     Restore,
@@ -51,6 +53,24 @@ class Stream:
     def synchronize(self) -> None:
         if self.error:
             raise self.error
+
+    def wait_event(self, event: "Event") -> None:
+        assert event.recorded
+
+
+class Event:
+    """An event of a stream that does all work at once."""
+
+    recorded = False
+
+    def record(self, stream: Stream) -> None:
+        self.recorded = isinstance(stream, Stream)
+
+    def query(self) -> bool:
+        return self.recorded
+
+    def synchronize(self) -> None:
+        assert self.recorded
 
 
 class Driver:
@@ -93,6 +113,7 @@ def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> D
         cuda=types.SimpleNamespace(
             init=lambda: None,
             Stream=Stream,
+            Event=Event,
             stream=contextlib.nullcontext,
             synchronize=lambda: Stream().synchronize(),
         ),
@@ -145,6 +166,14 @@ def test_it_does_what_the_cpu_device_does(driver: Driver) -> None:
     assert seen(engine) == seen(CpuEngine())
     assert driver.calls
     engine.close()
+    engine.close()
+
+
+def test_streams_do_what_the_cpu_device_does(driver: Driver) -> None:
+    engine = CudaStreamsEngine()
+    assert seen(engine)[:-1] == seen(CpuEngine())[:-1]  # loads go layer by layer: more launches
+    assert engine.apply(Poll(20, 7), None)
+    engine.apply(Fence(21), None)
     engine.close()
 
 

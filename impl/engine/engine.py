@@ -235,3 +235,12 @@ class CudaEngine(Engine):
     def make_device(self) -> Device:
         """See `Engine`."""
         return cuda.CudaDevice(self.macros)
+
+
+class CudaStreamsEngine(CudaEngine):
+    """The asynchronous engine on a GPU: the order is what the device makes of it."""
+
+    op_kinds: ClassVar[frozenset[str]] = StreamsEngine.op_kinds
+    is_async: ClassVar[bool] = True
+    order: ClassVar[type[InOrder]] = StreamOrder
+    manager: ClassVar[type[Manager]] = DeferringManager
