@@ -1,0 +1,130 @@
+"""What of a program moves bytes: a connector, random bytes, transfers, block copies, comparison."""
+
+from collections.abc import Iterator
+from inspect import getsource
+from typing import Any
+
+from kvexact.impl.adapters.vllm.driver import release
+from kvexact.impl.adapters.vllm.driver.facts import HostRows
+from kvexact.impl.adapters.vllm.driver.offload import chunked, extra_config, transfers
+from kvexact.impl.adapters.vllm.driver.pool import Pool
+from kvexact.impl.adapters.vllm.driver.script_words import folded
+from kvexact.impl.adapters.vllm.driver.symbols import need
+
+_SIMPLE = """
+worker = SimpleCPUOffloadWorker(config, kv_config, {capacity})
+worker.register_kv_caches(views)
+if worker.num_cpu_blocks != {slots}:
+    wrong.append(f"{{worker.num_cpu_blocks}} host slots where {slots} blocks have room")
+def move(event, side, blocks, slots):
+    worker.bind_connector_metadata(SimpleCPUOffloadMetadata(**{{f"{{side}}_event": event,
+        f"{{side}}_gpu_blocks": blocks, f"{{side}}_cpu_blocks": slots}}))
+    worker.start_load_kv(), worker.wait_for_save(), worker.get_finished(set())
+    worker.clear_connector_metadata()
+    while worker._pending_store_event_indices or worker._pending_load_event_indices:
+        worker.get_finished(set())
+"""
+_OFFLOAD = """
+config.kv_transfer_config = KVTransferConfig(kv_connector="OffloadingConnector",
+    kv_role="kv_both", engine_id=uuid.uuid4().hex, kv_connector_extra_config={extra})
+connector = OffloadingConnector(config, KVConnectorRole.WORKER, kv_config)
+{register}
+worker = connector.connector_worker.worker
+"""
+_BYTES = """
+def fill():  # other random bytes everywhere
+    for view in views.values():
+        {empty}.set_({first}.untyped_storage()).random_(){wait}
+def content(name, block):  # the bytes of a layer in a block
+    {content}
+fill()
+"""
+_PART = "{view}.unflatten(0, ({blocks}, -1))[block].flatten().view(torch.uint8).clone()"
+#: Bytes of layers in blocks beside what they should be.
+_COMPARE = (
+    'wrong += [f"{{n}}, block {{b}}: {{bad}} bytes wrong" for {each} '
+    "if (bad := int((content(n, b) != {want}).sum()))]"
+)
+
+
+def moves(pool: Pool, call: dict[str, Any]) -> Iterator[str]:
+    """The lines, behind those that make views."""
+    kinds = [kind for kind, _ in call["ops"]]
+    if call["target"] != "views" and {"offload", "restore"}.intersection(kinds):
+        yield _connector(pool, call)
+    yield _bytes(pool, cuda=call["device"] == "cuda")
+    for number, (kind, what) in enumerate(call["ops"]):
+        yield from (
+            _copies(*what) if kind == "copy_blocks" else _moved(pool, call, 10 * number, kind, what)
+        )
+
+
+def _connector(pool: Pool, call: dict[str, Any]) -> str:
+    capacity = HostRows.of(pool).capacity_bytes
+    if call["target"] == "simple":
+        return _SIMPLE.format(capacity=capacity, slots=call["host_slots"])
+    register = "connector.register_kv_caches(views)"
+    if pool.cross:
+        register = "connector.register_cross_layers_kv_cache(buffer, TritonAttentionBackend)"
+    return _OFFLOAD.format(extra=extra_config(pool, capacity), register=register)
+
+
+def _bytes(pool: Pool, *, cuda: bool) -> str:
+    lists = release.layouts() is None and any(layer.shape.is_state for layer in pool.every_layer)
+    part = _PART.format(view="view" if lists else "views[name]", blocks=pool.geometry["blocks"])
+    return _BYTES.format(
+        empty="torch.empty(0, dtype=torch.uint8, device=DEVICE)",
+        first="(view[0] if isinstance(view, list) else view)" if lists else "view",
+        content=f"parts = views[name] if isinstance(views[name], list) else [views[name]]\n"
+        f"    return torch.cat([{part} for view in parts])"
+        if lists
+        else f"return {part}",
+        wait="; torch.cuda.synchronize()" if cuda else "",
+    )
+
+
+def _moved(
+    pool: Pool, call: dict[str, Any], number: int, kind: str, jobs: list[Any]
+) -> Iterator[str]:
+    """A store, what was there before kept; or a load, compared with it."""
+    moved = [(group, *move) for group, of_group in jobs for move in of_group]
+    each = f"g, b, s, p in {moved} for n in groups[g].layer_names"
+    if kind == "offload":
+        yield folded(f"kept |= {{(s, p, n): content(n, b) for {each}}}")
+    if call["target"] == "simple":
+        side = "store" if kind == "offload" else "load"
+        blocks, slots = [m[1] for m in moved], [m[2] for m in moved]
+        yield f'move({number + 1}, "{side}", {blocks}, {slots})'
+    else:
+        yield from _transfers(pool, number, kind, jobs)
+    if kind == "offload":
+        yield "fill()"
+    else:
+        yield folded(_COMPARE.format(each=each, want="kept[s, p, n]"))
+
+
+def _transfers(pool: Pool, number: int, kind: str, jobs: list[Any]) -> Iterator[str]:
+    """Transfers, each of them waited for."""
+    parts, groups = pool.geometry["host"]["chunk_blocks"], len(pool.layers)
+    for job, taken in enumerate(transfers(jobs, parts), number + 1):
+        blocks, sizes, first, chunks = chunked(taken, groups)
+        ends = f"GPULoadStoreSpec({blocks}, {sizes}, {first})", f"CPULoadStoreSpec({chunks})"
+        yield folded(_submit(job, ends, store=kind == "offload"))
+        yield "while not worker.get_finished(): pass  # a list of what is done"
+
+
+def _submit(job: int, ends: tuple[str, str], *, store: bool) -> str:
+    """The call that starts a transfer from one end to the other."""
+    between = ", ".join(ends if store else ends[::-1])
+    if "def submit_store" in getsource(need("vllm.v1.kv_offload.cpu.gpu_worker")):
+        return f"worker.submit_{'store' if store else 'load'}({job}, {between})"
+    return f"worker.transfer_async({job}, ({between}))"
+
+
+def _copies(group: int, pairs: list[Any]) -> Iterator[str]:
+    yield f"for source, b in {pairs}:"
+    yield f"    want = {{n: content(n, source) for n in groups[{group}].layer_names}}"
+    yield "    pair = [KVCacheBlockCopy(source, b)]"
+    yield "    copy_kv_cache_blocks_inplace(list(views.values()), kv_config.num_blocks, pair)"
+    compared = folded(_COMPARE.format(each="n in want", want="want[n]"))
+    yield "    " + compared.replace("\n", "\n    ")
