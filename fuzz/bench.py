@@ -1,14 +1,13 @@
 """`kvexact bench`: what a step of the fuzzer costs, in steps of Hypothesis alone.
 
-Absolute times depend on the machine and its load. So all is measured in turns, in one process, a
-fixed number of times, and the ratios are of medians.
+Absolute times depend on the machine and its load. So the same small pieces of work are measured in
+turns, in one process, a few times, and of each piece the least time counts: load only adds to it.
 """
 
 import ctypes
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
-from statistics import median
 
 import click
 from rich.console import Console
@@ -21,12 +20,14 @@ from kvexact.fuzz.bench_rounds import (
     TIMED_FAMILIES,
     VALUE_FAMILIES,
     Round,
+    draw_round,
     empty_round,
     format_round,
     isolated_round,
     machine_round,
     prng_round,
 )
+from kvexact.fuzz.family import Family
 from kvexact.fuzz.isolate import Isolation
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.shown import same_bytes
@@ -43,23 +44,30 @@ BUDGETS = {
     "isolation_added_over_empty_step": 0.4,
 }
 
-_ROUNDS = 7
+_ROUNDS = 5
+#: All rounds do the same work.
+_SEED = 0
 _COMPARISONS = 20
+
+
+Pieces = dict[str, Round]
 
 
 @dataclass(slots=True)
 class Samples:
-    """What the rounds measured, one element a round."""
+    """What the rounds measured, one element a round; times of work by the name of its piece."""
 
-    empty: list[Round] = field(default_factory=list)
-    machine: list[Round] = field(default_factory=list)
-    prng: list[dict[str, Round]] = field(default_factory=list)
-    values_machine: list[Round] = field(default_factory=list)
-    values_prng: list[dict[str, Round]] = field(default_factory=list)
-    timed_machine: list[Round] = field(default_factory=list)
-    timed_prng: list[dict[str, Round]] = field(default_factory=list)
-    formats: list[dict[str, Round]] = field(default_factory=list)
-    isolated: list[dict[str, Round]] = field(default_factory=list)
+    empty: list[Pieces] = field(default_factory=list)
+    machine: list[Pieces] = field(default_factory=list)
+    prng: list[Pieces] = field(default_factory=list)
+    values_machine: list[Pieces] = field(default_factory=list)
+    draws: list[Pieces] = field(default_factory=list)
+    values_draws: list[Pieces] = field(default_factory=list)
+    values_prng: list[Pieces] = field(default_factory=list)
+    timed_machine: list[Pieces] = field(default_factory=list)
+    timed_prng: list[Pieces] = field(default_factory=list)
+    formats: list[Pieces] = field(default_factory=list)
+    isolated: list[Pieces] = field(default_factory=list)
     parts: list[dict[str, float]] = field(default_factory=list)
     values_parts: list[dict[str, float]] = field(default_factory=list)
     journal_us: list[float] = field(default_factory=list)
@@ -128,23 +136,28 @@ def sample(rounds: Iterable[int]) -> Samples:
     one, other = long_arrays()
     engine = NamedTarget("cpu", CpuEngine)
     isolation = Isolation(engine)
-    for number in rounds:
-        samples.empty.append(empty_round(number))
-        samples.machine.append(machine_round(number, RAW_FAMILIES))
-        samples.values_machine.append(machine_round(number, VALUE_FAMILIES))
-        raw = {family.name: prng_round(number, family, engine.make()) for family in RAW_FAMILIES}
-        samples.prng.append(raw)
-        samples.isolated.append(
-            {family.name: isolated_round(number, family, isolation) for family in RAW_FAMILIES}
-        )
-        samples.values_prng.append(
-            {family.name: prng_round(number, family, engine.make()) for family in VALUE_FAMILIES}
-        )
-        samples.timed_machine.append(machine_round(number, TIMED_FAMILIES))
-        samples.timed_prng.append(
-            {family.name: prng_round(number, family, StreamsEngine()) for family in TIMED_FAMILIES}
-        )
-        samples.formats.append({name: format_round(number, name) for name in FORMATS})
+
+    def plain(number: int, family: Family) -> Round:
+        return prng_round(number, family, engine.make())
+
+    def isolated(number: int, family: Family) -> Round:
+        return isolated_round(number, family, isolation)
+
+    def in_time(number: int, family: Family) -> Round:
+        return prng_round(number, family, StreamsEngine())
+
+    for _ in rounds:
+        samples.empty.append(empty_round(_SEED))
+        samples.machine.append(_each(RAW_FAMILIES, machine_round))
+        samples.values_machine.append(_each(VALUE_FAMILIES, machine_round))
+        samples.timed_machine.append(_each(TIMED_FAMILIES, machine_round))
+        samples.prng.append(_each(RAW_FAMILIES, plain))
+        samples.isolated.append(_each(RAW_FAMILIES, isolated))
+        samples.values_prng.append(_each(VALUE_FAMILIES, plain))
+        samples.timed_prng.append(_each(TIMED_FAMILIES, in_time))
+        samples.draws.append(_each(RAW_FAMILIES, draw_round))
+        samples.values_draws.append(_each(VALUE_FAMILIES, draw_round))
+        samples.formats.append({name: format_round(_SEED, name) for name in FORMATS})
         samples.parts.append(parts_us(_runs(samples.prng[-1])))
         samples.values_parts.append(parts_us(_runs(samples.values_prng[-1])))
         samples.journal_us.append(journal_us(_runs(samples.prng[-1])))
@@ -155,30 +168,33 @@ def sample(rounds: Iterable[int]) -> Samples:
     return samples
 
 
+def _each(families: Iterable[Family], measure: Callable[[int, Family], Round]) -> Pieces:
+    return {family.name: measure(_SEED, family) for family in families}
+
+
 def _runs(of_each: dict[str, Round]) -> list[Run]:
     return [run for done in of_each.values() for run in done.runs]
 
 
 def result(samples: Samples) -> Result:
-    """The medians of all rounds, and their ratios."""
-    empty = median(done.step_us for done in samples.empty)
-    machine = median(done.step_us for done in samples.machine)
-    values_machine = median(done.step_us for done in samples.values_machine)
-    timed_machine = median(done.step_us for done in samples.timed_machine)
-    op, values_op = median(map(_op_us, samples.prng)), median(map(_op_us, samples.values_prng))
-    setup = median(done.setup_us for of_family in samples.prng for done in of_family.values())
-    compare, memcmp = median(samples.compare), median(samples.memcmp)
+    """The least times of all rounds, and their ratios."""
+    empty, machine = _step_us(samples.empty), _step_us(samples.machine)
+    values_machine = _step_us(samples.values_machine)
+    timed_machine = _step_us(samples.timed_machine)
+    op, values_op = _step_us(samples.prng), _step_us(samples.values_prng)
+    setup = _least(samples.prng, lambda done: done.setup_s)
+    setup /= sum(done.geometries for done in samples.prng[0].values())
+    compare, memcmp = max(samples.compare), max(samples.memcmp)
     return Result(
         machine_added_over_empty_step=(machine - empty) / empty,
         prng_op_over_empty_step=op / empty,
         values_machine_step_over_raw=values_machine / machine,
         values_prng_op_over_raw=values_op / op,
-        isolation_added_over_empty_step=median(map(_added_us, samples.isolated, samples.prng))
-        / empty,
+        isolation_added_over_empty_step=(_step_us(samples.isolated) - op) / empty,
         timed_machine_added_over_empty_step=(timed_machine - empty) / empty,
-        timed_prng_op_over_empty_step=median(map(_op_us, samples.timed_prng)) / empty,
-        setup_over_empty_step=setup / empty,
-        journal_added_over_empty_step=median(samples.journal_us) / empty,
+        timed_prng_op_over_empty_step=_step_us(samples.timed_prng) / empty,
+        setup_over_empty_step=setup * 1e6 / empty,
+        journal_added_over_empty_step=min(samples.journal_us) / empty,
         compare_over_memcmp=compare / memcmp,
         compare_gb_per_s=compare,
         memcmp_gb_per_s=memcmp,
@@ -187,8 +203,8 @@ def result(samples: Samples) -> Result:
         prng_op_us=op,
         values_machine_step_us=values_machine,
         values_prng_op_us=values_op,
-        parts_us=_parts(samples.prng, samples.parts, op),
-        values_parts_us=_parts(samples.values_prng, samples.values_parts, values_op),
+        parts_us=_parts(samples.draws, samples.parts, op),
+        values_parts_us=_parts(samples.values_draws, samples.values_parts, values_op),
         ops_per_s=_speeds(samples.prng)
         | _speeds(samples.values_prng)
         | _speeds(samples.timed_prng),
@@ -196,29 +212,26 @@ def result(samples: Samples) -> Result:
     )
 
 
-def _parts(
-    prng: list[dict[str, Round]], measured: list[dict[str, float]], op_us: float
-) -> dict[str, float]:
+def _least(rounds: list[Pieces], time_s: Callable[[Round], float]) -> float:
+    """Seconds of all pieces together, of each the least."""
+    return sum(min(time_s(pieces[name]) for pieces in rounds) for name in rounds[0])
+
+
+def _step_us(rounds: list[Pieces]) -> float:
+    steps = sum(done.steps for done in rounds[0].values())
+    return _least(rounds, lambda done: done.steps_s) / steps * 1e6
+
+
+def _parts(draws: list[Pieces], measured: list[dict[str, float]], op_us: float) -> dict[str, float]:
     """Parts of an op, the rest of it last."""
-    rounds = [done for of_family in prng for done in of_family.values()]
-    draw_s = sum(done.draw_s for done in rounds)
-    parts = {"draw": draw_s / sum(done.steps for done in rounds) * 1e6}
-    parts |= {name: median(part[name] for part in measured) for name in measured[0]}
+    parts = {"draw": _step_us(draws)}
+    parts |= {name: min(part[name] for part in measured) for name in measured[0]}
     return parts | {"rest": op_us - sum(parts.values())}
 
 
-def _speeds(rounds: list[dict[str, Round]]) -> dict[str, float]:
+def _speeds(rounds: list[Pieces]) -> dict[str, float]:
     """Ops a second of each family or format."""
-    return {name: median(_ops_per_s(of_each[name]) for of_each in rounds) for name in rounds[0]}
-
-
-def _op_us(of_family: dict[str, Round]) -> float:
-    steps = sum(done.steps for done in of_family.values())
-    return sum(done.steps_s for done in of_family.values()) / steps * 1e6
-
-
-def _added_us(isolated: dict[str, Round], plain: dict[str, Round]) -> float:
-    return _op_us(isolated) - _op_us(plain)
+    return {name: max(_ops_per_s(of_each[name]) for of_each in rounds) for name in rounds[0]}
 
 
 def _ops_per_s(done: Round) -> float:
@@ -238,7 +251,7 @@ def _memcmp(one: Bytes, other: Bytes) -> bool:
 def bench(context: click.Context, *, as_json: bool, check: bool) -> None:
     """Measure what drawing, model, target and comparison cost.
 
-    The unit is a step of a Hypothesis machine with two empty rules. Takes two or three minutes.
+    The unit is a step of a Hypothesis machine with two empty rules. Takes about a minute.
     """
     with Progress(console=Console(stderr=True), transient=True) as progress:
         samples = sample(progress.track(range(_ROUNDS), description="rounds"))

@@ -1,9 +1,11 @@
 """Rounds of a benchmark: steps of an empty machine, of the fuzzer's machine, and of the PRNG."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from time import process_time
+from typing import ClassVar
 
 from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
@@ -46,7 +48,6 @@ class Round:
     Attributes:
         steps_s: all but set-up; of ``steps`` steps.
         setup_s: drawing, opening and closing ``geometries`` geometries.
-        draw_s: drawing ops, a part of ``steps_s``.
         runs: the runs themselves.
     """
 
@@ -54,7 +55,6 @@ class Round:
     steps_s: float = 0.0
     geometries: int = 0
     setup_s: float = 0.0
-    draw_s: float = 0.0
     runs: list[Run] = field(default_factory=list)
 
     @property
@@ -73,14 +73,16 @@ class _Clock(Engine):
         super().__init__()
         self.geometries = 0
         self.setup_s = 0.0
+        self.began = 0.0
         self._since: float | None = None
 
     def watch(self, family: Family) -> Family:
         """The same family, whose draws start the clock."""
 
         def draw(chooser: Chooser) -> Geometry:
-            self.geometries += 1
             self._since = process_time()
+            self.began = self.began or self._since
+            self.geometries += 1
             return family.draw(chooser)
 
         return replace(family, draw=draw)
@@ -121,7 +123,13 @@ class _ClockedStreams(_Clock, StreamsEngine):
 class _Empty(RuleBasedStateMachine):
     """Two rules that do nothing."""
 
-    steps = 0
+    steps: ClassVar[int] = 0
+    #: When each example began, and after how many steps.
+    begun: ClassVar[list[tuple[float, int]]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun.append((process_time(), self.steps))
 
     @rule()
     def one(self) -> None:
@@ -134,9 +142,13 @@ class _Empty(RuleBasedStateMachine):
         type(self).steps += 1
 
 
-def empty_round(number: int) -> Round:
-    """The empty machine as Hypothesis runs it: 100 examples of 50 steps, without its database."""
+def empty_round(number: int) -> dict[str, Round]:
+    """The empty machine as Hypothesis runs it, 100 examples of 50 steps without its database.
+
+    Ten examples make a piece; what comes before the first one is left out.
+    """
     _Empty.steps = 0
+    _Empty.begun.clear()
     plain = settings(
         max_examples=100,
         stateful_step_count=50,
@@ -144,22 +156,23 @@ def empty_round(number: int) -> Round:
         derandomize=False,
         suppress_health_check=list(HealthCheck),  # a busy machine is no fault of it
     )
-    start = process_time()
     run_state_machine_as_test(seed(derive(number, "empty"))(_Empty), settings=plain)
-    return Round(_Empty.steps, process_time() - start)
+    ends = [*_Empty.begun[::10], (process_time(), _Empty.steps)]
+    return {
+        str(piece): Round(steps - steps_before, end - start)
+        for piece, ((start, steps_before), (end, steps)) in enumerate(pairwise(ends))
+    }
 
 
-def machine_round(number: int, families: Sequence[Family]) -> Round:
-    """Examples of these families, with Hypothesis; of those in time on the engine on streams."""
-    in_time = families[0].name in TIMED
-    target, counts = _ClockedStreams() if in_time else _Clocked(), Counts()
-    start = process_time()
-    for family in families:
-        failed = run_item(
-            target, target.watch(family), derive(number, family.name), _EXAMPLES, counts
-        )
-        assert failed is None, failed
-    total_s = process_time() - start
+def machine_round(number: int, family: Family) -> Round:
+    """Examples of a family, with Hypothesis; of one in time on the engine on streams.
+
+    What comes before the first example is left out.
+    """
+    target, counts = _ClockedStreams() if family.name in TIMED else _Clocked(), Counts()
+    failed = run_item(target, target.watch(family), derive(number, family.name), _EXAMPLES, counts)
+    assert failed is None, failed
+    total_s = process_time() - target.began
     steps = sum(counts.ops.values())
     return Round(steps, total_s - target.setup_s, target.geometries, target.setup_s)
 
@@ -171,6 +184,24 @@ def prng_round(
     done = Round()
     for example in range(_EXAMPLES):
         _prng_example(done, target, family, Prng(derive(number, family.name, example)), clock)
+    return done
+
+
+def draw_round(number: int, family: Family) -> Round:
+    """The same examples, of which only the drawing of ops is timed."""
+    target, done = CpuEngine(), Round()
+    for example in range(_EXAMPLES):
+        chooser = Prng(derive(number, family.name, example))
+        run = Run(target, family.draw(chooser), schedule=draw_schedule(chooser, target))
+        if run.open():
+            draw = Steps(run.model, run.names, Mix.draw(chooser, family, target)).draw
+            for op_id in range(STEPS):
+                start = process_time()
+                op = draw(chooser, op_id)
+                done.steps_s += process_time() - start
+                run.step(op)
+            done.steps += STEPS
+        target.close()
     return done
 
 
@@ -217,10 +248,7 @@ def _prng_example(
         done.setup_s += clock() - start
         start = clock()
         for op_id in range(STEPS):
-            drawn = process_time()
-            op = draw(chooser, op_id)
-            done.draw_s += process_time() - drawn
-            run.step(op)
+            run.step(draw(chooser, op_id))
         assert run.finish() is None
         done.steps += STEPS
         done.steps_s += clock() - start
