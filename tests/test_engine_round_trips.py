@@ -31,7 +31,11 @@ from kvexact.refmodel.spec import ORDERS, PAGE_FORMATS, Geometry, Group, Host, L
 
 BLOCKS, HOST_SLOTS, PARTS = 5, 3, 2
 HOST = Host(1 << 22, PARTS)
-BLOCK_SIZE = {"nvfp4_swizzled": 8, "bf16_cpu_amx": 32, "bf16_aiter": 16}
+BLOCK_SIZE = {
+    "nvfp4_swizzled": 8,
+    **dict.fromkeys(("bf16_cpu_amx", "fp8_e4m3_cpu_amx", "fp8_e5m2_cpu_amx"), 32),
+    **dict.fromkeys(("bf16_aiter", "fp8_e4m3_aiter", "fp8_e4m3fnuz_aiter"), 16),
+}
 
 
 class Mirror:
