@@ -73,6 +73,15 @@ class Raised(msgspec.Struct, frozen=True, array_like=True):
     name: str
 
 
+class Odd(msgspec.Struct, frozen=True, array_like=True, tag="odd"):
+    """Stands for something that is no result, and shows itself as that did."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
 class Answer(msgspec.Struct, frozen=True, array_like=True):
     """What came of a call.
 
@@ -90,7 +99,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
     value: Any = None
     read: Shapes | None = None
-    told: bool | Decided | None = None
+    told: bool | Decided | Odd | None = None
     refused: tuple[str, str] | None = None
     raised: Raised | None = None
     unavailable: str | None = None

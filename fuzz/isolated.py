@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from kvexact.fuzz.channel import (
     Call,
     Channel,
     Load,
+    Odd,
     Prepare,
     Raised,
     Shapes,
@@ -30,6 +32,7 @@ from kvexact.fuzz.wrong import Wrong, raised, said
 from kvexact.impl.engine.cpu import guarded
 from kvexact.impl.target import Area, Bytes, Target, Unavailable
 from kvexact.refmodel.answer import Answer as Decided
+from kvexact.refmodel.answers import in_short
 from kvexact.refmodel.spec import Refused
 
 _PR_SET_PDEATHSIG = 1
@@ -130,20 +133,18 @@ class _Server:
         shapes, op = call
         rows = None if shapes is None else self._segments["rows"].arrays(shapes)
         try:
-            read = self._target.apply(op, rows)
+            read: object = self._target.apply(op, rows)
         except Refused as refusal:
             return self._seen(refused=(said(refusal.reason), said(refusal.text)))
         if read is None:
             return self._seen()
-        if isinstance(read, bool | Decided):
+        if isinstance(read, bool):
+            return self._seen(told=read)
+        if isinstance(read, Decided):
             return self._seen(told=_as_sent(read))
-        return self._seen(read=self._told_rows(read))
-
-    def _told_rows(self, read: object) -> Shapes | None:
-        """Where rows lie in shared memory; None where they are none."""
         if isinstance(read, tuple) and all(map(is_bytes, read)):
-            return self._segments["read"].put(read)
-        return None
+            return self._seen(read=self._segments["read"].put(read))
+        return self._seen(told=Odd(in_short(read)))
 
     def _load(self, call: Load) -> Answer:
         data = self._segments["rows"].arrays(call.shapes)[0].copy()
@@ -159,7 +160,7 @@ class _Server:
         value: object = None,
         *,
         read: Shapes | None = None,
-        told: bool | Decided | None = None,
+        told: bool | Decided | Odd | None = None,
         refused: tuple[str, str] | None = None,
         kept: bool = False,
     ) -> Answer:
@@ -189,13 +190,20 @@ class _Server:
         return view.size
 
 
-def _as_sent(told: object) -> bool | Decided | None:
-    """The same, if it is of the types that it declares; None: it is no answer."""
+def _as_sent(answer: Decided) -> Decided | Odd:
+    """The same, if it comes out at the other end as it is: of plain tuples, ints and bools."""
     try:
-        plain: bool | Decided = msgspec.convert(msgspec.to_builtins(told), bool | Decided)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return plain
+        plain = msgspec.convert(msgspec.to_builtins(answer), Decided)
+        if _parts(plain) == _parts(answer):
+            return plain
+    except Exception:  # noqa: BLE001, S110 - what an answer holds may raise anything
+        pass
+    return Odd(in_short(answer))
+
+
+def _parts(answer: Decided) -> list[str]:
+    """What it holds, with all types."""
+    return [repr(getattr(answer, item.name)) for item in fields(Decided)]
 
 
 def _told(error: BaseException) -> Raised:

@@ -99,9 +99,7 @@ class Run:
         Raises:
             Wrong: the verdicts, the reasons, the facts or the first bytes differ.
         """
-        if self.target.is_async:
-            self.target.schedule(self.schedule)
-        accepted = self._compare_verdicts(self.target.open)
+        accepted = self._compare_verdicts(self._open_target)
         if accepted:
             assert self.plan is not None
             self.model = Ordered(self.plan) if self.target.is_async else Cache(self.plan)
@@ -112,6 +110,12 @@ class Run:
             self.areas.compare(None)
             self._is_open = True
         return accepted
+
+    def _open_target(self, geometry: Geometry) -> Facts:
+        """Open the geometry in the target, under the schedule; both may fail like any call."""
+        if self.target.is_async:
+            self.target.schedule(self.schedule)
+        return self.target.open(geometry)
 
     def plan_only(self) -> bool:
         """Compare verdicts and facts without memory. True: both accept the geometry."""

@@ -8,6 +8,7 @@ from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.trace import IN_ORDER
 from kvexact.fuzz.wrong import Wrong
 from kvexact.impl.target import Result, Target
+from kvexact.refmodel.answers import in_short
 from kvexact.refmodel.order import Ordered
 from kvexact.refmodel.timed_ops import Poll
 
@@ -34,7 +35,7 @@ def take_answer(model: Ordered, op: Poll, answer: Result, counts: Counts) -> Non
         Wrong: it is none, or says of a transfer before the last fence that it is not done.
     """
     if type(answer) is not bool:
-        text = f"a poll must return True or False, not {answer!r:.40}"
+        text = f"a poll must return True or False, not {in_short(answer)}"
         raise Wrong("poll", op, text, name="answer")
     begun = op.job in model.begun
     if not answer and not begun:

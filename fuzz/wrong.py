@@ -113,9 +113,9 @@ def raised(error: BaseException) -> Wrong:
 
 
 def said(value: object) -> str:
-    """What a target says, as text that is of a sane length and can be written down."""
+    """What a target says, as one line that is of a sane length and can be written down."""
     try:
-        text = str(value)[:_SAID_CHARS]
+        text = " ".join(str(value)[:_SAID_CHARS].split())
     except Exception as error:  # noqa: BLE001 - a target's own code may raise anything
         return f"(its text raises {type(error).__name__})"
     return text.encode(errors="backslashreplace").decode()

@@ -43,15 +43,17 @@ def check_shape(state: Requests, op: Op, answer: object) -> Answer:
         Inadmissible: it has not.
     """
     if not isinstance(answer, Answer):
-        text = f"the target returned a {type(answer).__name__}; an op on requests returns an Answer"
+        text = f"the target returned {in_short(answer)}; an op on requests returns an Answer"
+        text += " of plain ints, bools and tuples"
         raise Inadmissible("shape", text, "type")
     if not (_are_ints(answer.free) and len(answer.free) == 2):
         raise _bad("free", answer.free, "a tuple of two ints")
     told = (*ANSWERED[type(op)], "free") if answer.accepted is not False else ("accepted", "free")
     for item in fields(Answer):
         value = getattr(answer, item.name)
-        if item.name not in told and value != item.default:
-            text = f"{item.name} is {value!r:.80}; this op answers {', '.join(told)} only"
+        is_default = type(value) is type(item.default) and value == item.default
+        if item.name not in told and not is_default:
+            text = f"{item.name} is {in_short(value)}; this op answers {', '.join(told)} only"
             raise Inadmissible("shape", text, item.name)
         if item.name in told[:-1] and answer.accepted is not False:
             _check(state, item.name, value)
@@ -108,4 +110,12 @@ def _items(value: object) -> Iterable[object]:
 
 
 def _bad(name: str, value: object, wanted: str) -> Inadmissible:
-    return Inadmissible("shape", f"{name} is {value!r:.80}; it must be {wanted}", name)
+    return Inadmissible("shape", f"{name} is {in_short(value)}; it must be {wanted}", name)
+
+
+def in_short(value: object) -> str:
+    """How a value that may be anything shows itself, in a line; else its type."""
+    try:
+        return " ".join(f"{value!r:.80}".split())
+    except Exception:  # noqa: BLE001 - a target's own code may raise anything
+        return f"a {type(value).__name__} that cannot show itself"

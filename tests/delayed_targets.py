@@ -4,6 +4,8 @@ The first model decides what is accepted. The other one does the same ops later,
 schedule decides, and its bytes are what the target shows.
 """
 
+import numpy as np
+
 from kvexact.fuzz.self_check_copy import Base
 from kvexact.impl.simulation.schedules import mixed
 from kvexact.impl.target import Area, Bytes, Facts, Result, Rows
@@ -120,6 +122,20 @@ class NoAnswer(Delayed):
 
     def poll(self, job: int) -> bool:
         return None  # type: ignore[return-value]
+
+
+class PollsNumpy(Delayed):
+    """A poll has an answer of another type."""
+
+    def poll(self, job: int) -> bool:
+        return np.bool_(super().poll(job))  # type: ignore[return-value]
+
+
+class NoSchedule(Delayed):
+    """It fails before it is opened."""
+
+    def schedule(self, number: int) -> None:
+        raise ValueError("no such\nschedule")
 
 
 class LosesRestores(Delayed):

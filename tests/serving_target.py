@@ -370,6 +370,13 @@ class LastBlockKeys(ServingTarget):
     fault = "key of the last block alone"
 
 
+class Lists(ServingTarget):
+    """What it answers is lists, of which messages between processes could make tuples."""
+
+    def _free(self) -> tuple[int, int]:
+        return list(super()._free())  # type: ignore[return-value]
+
+
 class NoAnswers(ServingTarget):
     """What it answers is none: numbers that are no ints."""
 

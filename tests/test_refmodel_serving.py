@@ -1,5 +1,6 @@
 """Answers to ops on requests: what is admissible, what breaks which rule, and what bytes become."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -379,12 +380,38 @@ def test_a_broken_rule_is_named(name: str) -> None:
         (COMPUTE, Answer((8, 2), taken=((HOLE,), ()), dropped=((), ())), "taken"),
         (COMPUTE, Answer((8, 2), accepted=False, taken=((), ())), "taken"),
         (STORE, Answer((8, 2), evicted=(2,)), "evicted"),
+        (STORE, Answer((8, 2), hit=0.0), "hit"),  # type: ignore[arg-type]
+        (STORE, Answer((8, 2), taken=np.array([1, 2])), "taken"),  # type: ignore[arg-type]
     ],
 )
 def test_an_answer_has_a_shape(op: Answered, answer: object, cause: str) -> None:
     """Types, numbers of groups and names of what exists are checked first."""
     problem = broken(computed(), op, answer)
     assert (problem.rule, problem.cause) == ("shape", cause)
+
+
+class Unshown:
+    """Cannot be compared, nor shown."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError
+
+    def __repr__(self) -> str:
+        raise TypeError
+
+
+def test_an_answer_may_hold_anything() -> None:
+    """Parts that raise when they are looked at are named like others, in one line."""
+    for name in ("free", "taken"):
+        answer = replace(Answer((8, 2), tables=((), ())), **{name: Unshown()})
+        problem = broken(computed(), ADMIT, answer)
+        assert problem.cause == name
+        assert problem.text.startswith(f"{name} is a Unshown that cannot show itself; ")
+    assert (
+        "returned array([[0, 0], [0, 0]])" in broken(computed(), ADMIT, np.zeros((2, 2), int)).text
+    )
 
 
 def test_why_an_entry_was_not_to_be_offered() -> None:

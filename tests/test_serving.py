@@ -74,7 +74,7 @@ def found(fault: str) -> Finding:
 
 def test_answers_come_from_another_process() -> None:
     """An isolated target answers and fails like one in this process."""
-    for name in ("ServingTarget", "LastBlockKeys", "NoAnswers"):
+    for name in ("ServingTarget", "LastBlockKeys", "NoAnswers", "Lists"):
         here, isolation = Counts(), Isolation(find_target(f"serving_target:{name}"))
         there, family = Counts(), SERVING["serving_windows"]
         targets = (getattr(serving_target, name)(), here), (isolation.make(), there)
@@ -88,7 +88,7 @@ def test_answers_come_from_another_process() -> None:
             assert digest(one.run.serve.answers) == digest(other.run.serve.answers)
         isolation.close()
         assert here.to_json() == there.to_json()
-        assert here.acted > 100 or name == "NoAnswers"
+        assert here.acted > 100 or name in ("NoAnswers", "Lists")
 
 
 def test_a_sound_manager_passes() -> None:

@@ -4,7 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from delayed_targets import AtOnce, Delayed, DoneAtOnce, LosesRestores, NeverDone, NoAnswer
+from delayed_targets import (
+    AtOnce,
+    Delayed,
+    DoneAtOnce,
+    LosesRestores,
+    NeverDone,
+    NoAnswer,
+    NoSchedule,
+    PollsNumpy,
+)
 from delayed_targets import OffloadsLate as Late
 
 from kvexact.fuzz.campaign import numbered_example
@@ -113,6 +122,25 @@ def test_a_poll_must_have_an_answer() -> None:
     _, wrong = ran(NoAnswer(), *OPS[:3], Poll(3, 2))
     assert wrong is not None
     assert wrong.text == "a poll must return True or False, not None"
+
+
+def test_what_is_no_answer_is_named_also_from_another_process() -> None:
+    isolation = Isolation(NamedTarget("delayed_targets:PollsNumpy", PollsNumpy))
+    try:
+        for target in (PollsNumpy(), isolation.make()):
+            _, wrong = ran(target, *OPS[:3], Poll(3, 2))
+            assert wrong is not None
+            assert wrong.text == "a poll must return True or False, not np.False_"
+    finally:
+        isolation.close()
+
+
+def test_a_target_that_fails_at_its_schedule() -> None:
+    """It is reported like one that fails to open, in one line."""
+    run, wrong = ran(NoSchedule(), *OPS[:3])
+    assert wrong is not None
+    assert wrong.text == "the target raised ValueError: no such schedule"
+    assert explain_failure(run, wrong).signature == ("exception", "open", "exception", "ValueError")
 
 
 def test_a_poll_of_what_was_never_begun_is_dangling() -> None:
