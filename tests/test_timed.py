@@ -21,7 +21,7 @@ from kvexact.fuzz.choose import Prng
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.edits import Program, renumbered, simpler_schedules
 from kvexact.fuzz.failure import explain_failure
-from kvexact.fuzz.families import FAMILIES, TIMED
+from kvexact.fuzz.families import FAMILIES, SERVING, TIMED
 from kvexact.fuzz.features import TIMED_FEATURES
 from kvexact.fuzz.finding import Finding, find
 from kvexact.fuzz.isolate import Isolation
@@ -243,7 +243,7 @@ def test_an_isolated_target_is_as_late() -> None:
 
 def test_families_in_time_are_for_asynchronous_targets() -> None:
     assert [family.name for family in families_of(Delayed)] == [*FAMILIES, *TIMED]
-    assert [family.name for family in families_of(CpuEngine)] == [*FAMILIES]
+    assert [family.name for family in families_of(CpuEngine)] == [*FAMILIES, *SERVING]
     with pytest.raises(ValueError, match="about pending work"):
         families_of(CpuEngine, ["timed"])
 
