@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kvexact.fuzz.counts import CHANGING
+from kvexact.fuzz.pending import OF_PENDING, PENDING, pending_line, stored_last
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.timed import END
-from kvexact.fuzz.trace import IN_ORDER
 from kvexact.fuzz.wrong import Wrong
 from kvexact.refmodel.content import Bytes
 from kvexact.refmodel.explain import CLAIM_BYTES, Explanation, Origin, Write, explain
@@ -24,7 +23,6 @@ from kvexact.refmodel.ops import (
     Op,
     Read,
     ReadValues,
-    Reset,
     Restore,
     WriteTokens,
     WriteValues,
@@ -40,8 +38,6 @@ _NOBODY = {
     "host": "in a host row that holds nothing, or in its unused end",
 }
 
-#: How many ops a line names that may be pending.
-_PENDING_MOST = 8
 #: A fact may list thousands of regions.
 _FACT_CHARS = 400
 
@@ -51,9 +47,10 @@ class Signature(NamedTuple):
 
     Attributes:
         outcome: how it showed, e.g. "mismatch".
-        op: the op kind, "open" or "close".
-        difference: e.g. "lost", "shifted", "fact".
-        field: the field, fact, reason or exception concerned.
+        op: the op kind, "open" or "close"; "pending": any op that was pending.
+        difference: e.g. "lost", "shifted", "fact"; of what was pending, what stored these bytes
+            last, e.g. "offload".
+        field: the field, area, fact, reason or exception concerned.
     """
 
     outcome: str
@@ -91,24 +88,19 @@ def explain_failure(run: Run, wrong: Wrong) -> Failure:
     failure = _explained(run, wrong)
     if wrong.op is None or not run.target.is_async:
         return failure
-    return replace(failure, lines=(*failure.lines, _time_line(run)))
+    lines = (*failure.lines, pending_line(run))
+    return replace(failure, signature=_in_time(run, wrong, failure), lines=lines)
 
 
-def _time_line(run: Run) -> str:
-    """The schedule, and what may have been pending at the end."""
-    since: list[str] = []
-    for op, happened in zip(run.done, run.recorded, strict=True):
-        if type(op) in (Fence, Reset):
-            since.clear()
-        elif happened == "acted" and _stores(op):
-            since.append(f"op {op.id} {KIND_OF[type(op)]}")
-    words = {0: ", as late as allowed", IN_ORDER: ", all in order"}.get(run.schedule, "")
-    pending = f"; since the last fence: {', '.join(since[-_PENDING_MOST:])}" if since else ""
-    return f"  schedule {run.schedule}{words}{pending}"
-
-
-def _stores(op: Op) -> bool:
-    return KIND_OF[type(op)] in CHANGING or (type(op) is Allocate and op.zero)
+def _in_time(run: Run, wrong: Wrong, failure: Failure) -> Signature:
+    """The signature of an asynchronous target's failure: any pending op may be at fault."""
+    outcome, _, difference, field = failure.signature
+    if wrong.outcome not in OF_PENDING:
+        return failure.signature
+    if difference not in ("frame", "shape") and wrong.outcome in ("mismatch", "rows"):
+        difference = stored_last(run, wrong) or difference
+        field = wrong.area or "pool"
+    return Signature(outcome, PENDING, difference, field)
 
 
 def _explained(run: Run, wrong: Wrong) -> Failure:

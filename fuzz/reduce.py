@@ -21,6 +21,7 @@ from kvexact.fuzz.edits import (
     without_ops,
 )
 from kvexact.fuzz.failure import Failure, Signature, explain_failure
+from kvexact.fuzz.pending import PENDING
 from kvexact.fuzz.rewrites import (
     few_blocks,
     gathered,
@@ -128,9 +129,12 @@ class Reducer:
         That is where no op of the signature's kind is left, and where the model refuses the
         geometry that ops need. Every trace ends with a fence.
         """
-        if self.signature.op in ("open", "close", *TIMED_OPS):
+        kind = self.signature.op
+        if kind in ("open", "close"):
             return False
-        if all(KIND_OF[type(op)] != self.signature.op for op in program.ops):
+        if kind not in (PENDING, *TIMED_OPS) and all(
+            KIND_OF[type(op)] != kind for op in program.ops
+        ):
             return True
         try:
             plan(program.geometry)

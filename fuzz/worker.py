@@ -223,7 +223,7 @@ def _reduced_again(maker: NamedTarget | Isolation, done: Done) -> Reduced:
     """What a worker that died did not come to; where it does not fail any more, what it met."""
     assert done.finding is not None
     trace = done.finding.trace
-    run, wrong = execute(maker.make(), trace.geometry, trace.ops)
+    run, wrong = execute(maker.make(), trace.geometry, trace.ops, trace.schedule)
     if wrong is None:
         return Reduced(done.number, done.finding)
     return Reduced(done.number, *_reduced(maker, trace.target, trace.family, run, wrong))

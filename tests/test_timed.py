@@ -36,8 +36,19 @@ from kvexact.fuzz.timed import draw_schedule
 from kvexact.fuzz.trace import Trace, dump, load
 from kvexact.fuzz.wrong import Wrong
 from kvexact.impl.engine.engine import CpuEngine
-from kvexact.impl.target import Target
-from kvexact.refmodel.ops import Allocate, Handle, Job, Move, Offload, Op, Restore, Slot
+from kvexact.impl.target import OutOfBounds, Rows, Target
+from kvexact.refmodel.ops import (
+    Allocate,
+    Handle,
+    Job,
+    Move,
+    Offload,
+    Op,
+    Read,
+    ReadValues,
+    Restore,
+    Slot,
+)
 from kvexact.refmodel.ops import WriteTokens as Write
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
 from kvexact.refmodel.timed_ops import Fence, Poll, Step
@@ -89,12 +100,12 @@ def test_settled_bytes_are_compared_at_once_and_all_at_the_end() -> None:
     run, wrong = ran(Neighbour())
     assert wrong is not None
     assert wrong.op == replace(WRITE, slots=(Slot(2, 0),))
-    assert explain_failure(run, wrong).signature.difference == "frame"
+    assert explain_failure(run, wrong).signature == ("mismatch", "pending", "frame", "neighbour")
 
     run, wrong = ran(Itself(), *OPS[:2], schedule=1)
     assert wrong is not None
     assert type(wrong.op) is Fence
-    assert explain_failure(run, wrong).signature.op == "fence"
+    assert explain_failure(run, wrong).signature == ("mismatch", "pending", "write", "pool")
     assert run.recorded == ["acted", "acted"]
 
 
@@ -102,7 +113,7 @@ def test_what_a_poll_said_to_be_there_is_compared() -> None:
     run, wrong = ran(DoneAtOnce(), *OPS[:3], Poll(3, 2))
     assert wrong is not None
     failure = explain_failure(run, wrong)
-    assert failure.signature[:3] == ("mismatch", "poll", "lost")
+    assert failure.signature == ("mismatch", "pending", "offload", "host")
     assert failure.lines[0].startswith("op 3 poll(op 2): 64 bytes of the host differ (lost)")
     assert failure.lines[-1] == (
         "  schedule 0, as late as allowed; since the last fence: op 1 write_tokens, op 2 offload"
@@ -160,7 +171,7 @@ def test_a_source_that_is_written_while_pending_is_newer() -> None:
     run, wrong = ran(Late())
     assert wrong is not None
     failure = explain_failure(run, wrong)
-    assert failure.signature[:3] == ("mismatch", "fence", "newer")
+    assert failure.signature == ("mismatch", "pending", "offload", "host")
     assert failure.lines[0].startswith("the fence at the end: 32 bytes of the host differ (newer)")
 
 
@@ -169,7 +180,8 @@ def test_an_order_fault_is_reduced_to_the_simplest_schedule() -> None:
     finding = found_by(Late, *OPS, Step(4), Fence(5), Poll(6, 2))
     trace = finding.trace
     assert (len(trace.ops), trace.schedule) == (3, 0)
-    assert finding.failure.signature[:3] == ("mismatch", "fence", "newer")
+    assert finding.failure.signature == ("mismatch", "pending", "offload", "host")
+    assert "(newer)" in finding.failure.lines[0]
     assert (
         finding.failure.lines[-1] == "  under schedule 1, all in order, it passes: an order fault"
     )
@@ -288,3 +300,49 @@ def test_a_restore_waits_for_its_offload_in_the_model() -> None:
     run, wrong = ran(Delayed(), *ops, schedule=0)
     assert wrong is None
     assert run.counts.features["fence with bytes to come"] == 1
+
+
+class ReadsWrong(Delayed):
+    """A read returns other bytes in its first row."""
+
+    def gather(self, op: Op) -> Rows | None:
+        rows = super().gather(op)
+        if rows is not None:
+            rows[0][0] ^= 1
+        return rows
+
+
+@pytest.mark.parametrize(
+    ("slots", "stored"),
+    [
+        ((Slot(BLOCK, 0),), "write"),
+        ((Slot(BLOCK, 1), Slot(BLOCK, 0)), "zero"),
+        ((None, Slot(BLOCK, 0)), "read"),
+    ],
+)
+def test_wrong_rows_are_named_after_what_stored_them_last(
+    slots: tuple[Slot | None, ...], stored: str
+) -> None:
+    """A pad row is stored by nothing."""
+    ops = (Allocate(0, 0, (2,), zero=True), WRITE)
+    for read in (Read(2, 0, slots), ReadValues(2, 0, slots)):
+        run, wrong = ran(ReadsWrong(), *ops, read)
+        assert wrong is not None
+        assert explain_failure(run, wrong).signature == ("rows", "pending", stored, "pool")
+
+
+def test_what_nothing_pending_may_do_is_the_ops_own() -> None:
+    class Raises(Delayed):
+        error: type[Exception]
+
+        def pass_time(self, op: Op, *, to_the_end: bool) -> None:
+            if type(op) is Offload:
+                raise self.error
+
+    for error, signature in (
+        (OutOfBounds, ("out_of_bounds", "pending", "out of bounds", "OutOfBounds")),
+        (ZeroDivisionError, ("exception", "offload", "exception", "ZeroDivisionError")),
+    ):
+        run, wrong = ran(type("It", (Raises,), {"error": error})())
+        assert wrong is not None
+        assert explain_failure(run, wrong).signature == signature

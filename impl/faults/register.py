@@ -29,7 +29,8 @@ class Fault:
         report: the public report that it is modelled on, or "no public report".
         summary: what is decided wrongly.
         known_minimum: fewest ops of a trace that fails; 0 where planning or opening already fails.
-        differences: what a report may call the first difference that it makes.
+        differences: what a report may call the first difference that it makes: its kind; of an
+            engine in time, what stored the wrong bytes last.
         target: makes an engine that has the fault.
         sound: makes the same engine without it.
     """
