@@ -10,15 +10,19 @@ from kvexact.impl.engine.deferred import DeferringManager, Waiting
 from kvexact.impl.engine.device import COMPUTE, Scratch
 from kvexact.impl.engine.order import Transfer, Work
 from kvexact.impl.engine.stream_order import Mark, StreamOrder
-from kvexact.impl.faults.register import READ, SOURCE, planted
+from kvexact.impl.faults.register import READ, planted
 from kvexact.impl.target import Rows
 from kvexact.refmodel.ops import Offload, Op, Restore
 from kvexact.refmodel.serving_ops import Compute, Preempt
 
-_LATE = SOURCE | READ | {"frame", "newer", "out of bounds"}
+#: What stored the wrong bytes last: a transfer or what came after it; compute work, too.
+_MOVED = {"offload", "restore", "copy"}
+_STORED = _MOVED | {"write", "zero"}
+#: Ids, rows or descriptors of another op: it may write anywhere.
+_ANYWHERE = _STORED | READ | {"frame", "out of bounds"}
 
 
-@planted("store_without_compute", "RACE-D2H", "vllm#45704", 2, _LATE)
+@planted("store_without_compute", "RACE-D2H", "vllm#45704", 2, _MOVED)
 class _StoreWithoutCompute(StreamOrder):
     """A store does not wait for the compute work that writes its blocks."""
 
@@ -26,7 +30,7 @@ class _StoreWithoutCompute(StreamOrder):
         return ()
 
 
-@planted("store_without_load", "RACE-D2H", "vllm-ascend#4412", 4, _LATE)
+@planted("store_without_load", "RACE-D2H", "vllm-ascend#4412", 4, _MOVED)
 class _StoreWithoutLoad(StreamOrder):
     """A store does not wait for the loads that fill its blocks."""
 
@@ -34,7 +38,7 @@ class _StoreWithoutLoad(StreamOrder):
         return ()
 
 
-@planted("source_overwritten_while_stored", "REUSE", "vllm#29870", 3, _LATE)
+@planted("source_overwritten_while_stored", "REUSE", "vllm#29870", 3, _MOVED)
 class _SourceOverwritten(StreamOrder):
     """Compute work overwrites blocks of which a store is pending."""
 
@@ -42,7 +46,7 @@ class _SourceOverwritten(StreamOrder):
         return ()
 
 
-@planted("source_loaded_over_while_stored", "REUSE", "vllm#46014", 4, _LATE)
+@planted("source_loaded_over_while_stored", "REUSE", "vllm#46014", 4, _MOVED)
 class _SourceLoadedOver(StreamOrder):
     """A load overwrites blocks of which a store is pending."""
 
@@ -50,7 +54,7 @@ class _SourceLoadedOver(StreamOrder):
         return ()
 
 
-@planted("load_overtakes_zeroing", "RACE-H2D", "vllm#50696", 4, _LATE)
+@planted("load_overtakes_zeroing", "RACE-H2D", "vllm#50696", 4, _MOVED)
 class _LoadOvertakesZeroing(StreamOrder):
     """A load does not wait for compute work on its blocks, such as their zeroing."""
 
@@ -58,7 +62,7 @@ class _LoadOvertakesZeroing(StreamOrder):
         return ()
 
 
-@planted("load_and_zeroing_unordered", "RACE-H2D", "vllm#50696", 4, _LATE)
+@planted("load_and_zeroing_unordered", "RACE-H2D", "vllm#50696", 4, _MOVED)
 class _LoadAndZeroingUnordered(StreamOrder):
     """Zeroing leaves no event that a load would wait for."""
 
@@ -69,7 +73,7 @@ class _LoadAndZeroingUnordered(StreamOrder):
             self.touched = before
 
 
-@planted("zeroing_behind_the_load", "RACE-H2D", "vllm#50696", 4, _LATE)
+@planted("zeroing_behind_the_load", "RACE-H2D", "vllm#50696", 4, _MOVED)
 @dataclass(slots=True)
 class _ZeroingBehindTheLoad(Cache):
     """Zeroing is put off to the next op; where that is a load, it is queued behind it."""
@@ -94,7 +98,7 @@ class _ZeroingBehindTheLoad(Cache):
         self.put_off.clear()
 
 
-@planted("load_waits_for_another_block", "RACE-H2D", "no public report", 4, _LATE)
+@planted("load_waits_for_another_block", "RACE-H2D", "no public report", 4, _MOVED)
 class _LoadWaitsForAnotherBlock(StreamOrder):
     """The event that a load waits for is looked up one block too low."""
 
@@ -102,7 +106,7 @@ class _LoadWaitsForAnotherBlock(StreamOrder):
         return super().load_after_compute([block - 1 for block in blocks])
 
 
-@planted("load_before_earlier_readers", "RACE-H2D", "vllm#47282", 4, _LATE)
+@planted("load_before_earlier_readers", "RACE-H2D", "vllm#47282", 4, _MOVED)
 class _LoadBeforeReaders(StreamOrder):
     """A load waits for what wrote its blocks, not for what still reads them."""
 
@@ -110,7 +114,7 @@ class _LoadBeforeReaders(StreamOrder):
         return [self.wrote[block] for block in blocks if block in self.wrote]
 
 
-@planted("compute_without_load", "RACE-H2D", "sglang#36738", 4, _LATE)
+@planted("compute_without_load", "RACE-H2D", "sglang#36738", 4, _STORED)
 class _ComputeWithoutLoad(StreamOrder):
     """Compute work does not wait for the loads of its blocks."""
 
@@ -118,7 +122,7 @@ class _ComputeWithoutLoad(StreamOrder):
         return ()
 
 
-@planted("layer_before_its_load", "RACE-H2D", "sglang#22811", 4, _LATE)
+@planted("layer_before_its_load", "RACE-H2D", "sglang#22811", 4, _STORED)
 class _LayerBeforeItsLoad(StreamOrder):
     """Compute work on a layer waits for the load of the layer before it."""
 
@@ -126,7 +130,7 @@ class _LayerBeforeItsLoad(StreamOrder):
         return super().compute_after_loads(work, max(layer - 1, 0))
 
 
-@planted("host_slot_filled_while_loaded", "EVICT", "sglang#31427", 4, _LATE)
+@planted("host_slot_filled_while_loaded", "EVICT", "sglang#31427", 4, _MOVED)
 class _SlotFilledWhileLoaded(StreamOrder):
     """A store fills a host slot, evicted meanwhile, from which a load is pending."""
 
@@ -134,7 +138,7 @@ class _SlotFilledWhileLoaded(StreamOrder):
         return ()
 
 
-@planted("load_before_its_store", "RACE-H2D", "LMCache#207", 3, _LATE)
+@planted("load_before_its_store", "RACE-H2D", "LMCache#207", 3, _MOVED)
 class _LoadBeforeItsStore(StreamOrder):
     """A load does not wait for the store that fills its host slot."""
 
@@ -142,7 +146,7 @@ class _LoadBeforeItsStore(StreamOrder):
         return ()
 
 
-@planted("staging_filled_again", "STAGING", "TRT-LLM#15546", 5, _LATE)
+@planted("staging_filled_again", "STAGING", "TRT-LLM#15546", 5, _ANYWHERE)
 class _StagingFilledAgain(StreamOrder):
     """A staging buffer with ids and rows is filled again before the copy from it has run."""
 
@@ -150,7 +154,7 @@ class _StagingFilledAgain(StreamOrder):
         return
 
 
-@planted("staging_shared", "STAGING", "1Cat-vLLM#406", 2, _LATE)
+@planted("staging_shared", "STAGING", "1Cat-vLLM#406", 2, _ANYWHERE)
 class _StagingShared(StreamOrder):
     """Every op has a staging buffer of its own in the books; in memory they are one."""
 
@@ -159,7 +163,7 @@ class _StagingShared(StreamOrder):
         return self.device.scratch_of(nbytes, 0)
 
 
-@planted("descriptors_filled_again", "STAGING", "TRT-LLM#15546", 7, _LATE)
+@planted("descriptors_filled_again", "STAGING", "TRT-LLM#15546", 7, _ANYWHERE)
 class _DescriptorsFilledAgain(StreamOrder):
     """Of staging buffers only those of compute work are waited for, not those of transfers."""
 
@@ -168,7 +172,7 @@ class _DescriptorsFilledAgain(StreamOrder):
             super().reuse(mark)
 
 
-@planted("any_order_of_a_live_source", "RACE-H2D", "no public report", 3, _LATE)
+@planted("any_order_of_a_live_source", "RACE-H2D", "no public report", 3, _MOVED)
 class _AnyOrder(StreamOrder):
     """Loads say that their sources may be read at any time, also while a store fills them."""
 
@@ -176,7 +180,7 @@ class _AnyOrder(StreamOrder):
         return transfer.to_pool
 
 
-@planted("any_order_of_a_store", "RACE-D2H", "no public report", 2, _LATE)
+@planted("any_order_of_a_store", "RACE-D2H", "no public report", 2, _MOVED)
 class _AnyOrderOfStore(StreamOrder):
     """Stores say that their sources may be read at any time, also before compute work ends."""
 
@@ -184,7 +188,7 @@ class _AnyOrderOfStore(StreamOrder):
         return super().any_order(transfer) or not transfer.to_pool
 
 
-@planted("first_layers_event", "STATUS", "sglang#8901", 4, _LATE | {"not done"})
+@planted("first_layers_event", "STATUS", "sglang#8901", 4, _ANYWHERE)
 class _FirstLayersEvent(StreamOrder):
     """A load counts as done when its first layer is there."""
 
@@ -192,7 +196,7 @@ class _FirstLayersEvent(StreamOrder):
         return marks[0]
 
 
-@planted("event_before_the_copy", "STATUS", "no public report", 3, _LATE)
+@planted("event_before_the_copy", "STATUS", "no public report", 3, _ANYWHERE)
 class _EventBeforeTheCopy(StreamOrder):
     """The event of a transfer is recorded before its copies are queued."""
 
@@ -205,7 +209,7 @@ class _EventBeforeTheCopy(StreamOrder):
         super().moved(transfer, [self.early] * len(marks))
 
 
-@planted("done_when_submitted", "STATUS", "kvcache-ai/vllm#3", 3, _LATE)
+@planted("done_when_submitted", "STATUS", "kvcache-ai/vllm#3", 3, _MOVED)
 class _DoneWhenSubmitted(StreamOrder):
     """A transfer is reported as done as soon as it is submitted."""
 
@@ -213,7 +217,7 @@ class _DoneWhenSubmitted(StreamOrder):
         return True
 
 
-@planted("first_wait_alone", "RACE-H2D", "no public report", 3, _LATE)
+@planted("first_wait_alone", "RACE-H2D", "no public report", 3, _STORED)
 class _FirstWaitAlone(StreamOrder):
     """Of several streams only the first is waited for."""
 
@@ -221,7 +225,7 @@ class _FirstWaitAlone(StreamOrder):
         return marks[:1]
 
 
-@planted("preempted_store_dropped", "REUSE", "vllm#46014", 4, SOURCE)
+@planted("preempted_store_dropped", "REUSE", "vllm#46014", 4, _MOVED)
 class _PreemptedStoreDropped(DeferringManager):
     """A store whose request is preempted before it was submitted is dropped; its keys stay."""
 
@@ -233,7 +237,7 @@ class _PreemptedStoreDropped(DeferringManager):
         return self.waiting
 
 
-@planted("stored_after_reuse", "REUSE", "vllm#42959", 4, SOURCE)
+@planted("stored_after_reuse", "REUSE", "vllm#42959", 4, _MOVED)
 class _StoredAfterReuse(DeferringManager):
     """A store is submitted behind the work of the next step, which may reuse its blocks."""
 
