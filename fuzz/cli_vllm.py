@@ -7,24 +7,16 @@ import click
 
 from kvexact.fuzz.artefacts import (
     ROOT,
-    RunDirectory,
     make_run_directory,
-    save,
     write_atomically,
 )
 from kvexact.fuzz.cli import BadInput
 from kvexact.fuzz.cli_targets import able_target, in_child, target_option
 from kvexact.fuzz.cli_trace import trace_and_target
 from kvexact.fuzz.console import Output
-from kvexact.fuzz.failure import Failure
-from kvexact.fuzz.finding import block
-from kvexact.fuzz.items import families_of
-from kvexact.fuzz.matrix import Cell, fill
-from kvexact.fuzz.page_parts import behind_data
-from kvexact.fuzz.run import Run
+from kvexact.fuzz.vllm_matrix import row
 from kvexact.fuzz.vllm_reproducer import reproducer
 from kvexact.impl.adapters.vllm.home import HOME_VARIABLE, LISTED, Home, InstallError, is_listed
-from kvexact.impl.adapters.vllm.known import Known, Seen, known_of
 from kvexact.impl.adapters.vllm.process import end_all
 from kvexact.refmodel.spec import Refused
 
@@ -108,8 +100,9 @@ def matrix_command(
 ) -> int:
     """Fuzz every release with every target and family: sound, or known and new findings.
 
-    A known finding is one of `known.json`; one that a release should have and that was not met is
-    said to be gone.
+    A known finding is one of `known.json`. Where one was not met that a release should have, its
+    trace is replayed: it still fails, or the finding is gone, which fails the command like a new
+    one. Then, what the release was seen with, and what of it was never met.
 
     \b
     Example:
@@ -119,19 +112,19 @@ def matrix_command(
     if not wanted:
         raise BadInput("no release of vLLM is installed; run: kvexact vllm install 0.33.0")
     console, directory = Output(), make_run_directory(artifacts, seed)
-    new = 0
+    wrong = 0
     try:
         for release in wanted:
             if not is_listed(release.partition("+")[0]):
                 console.say(f"{release} is not listed, and driven as {LISTED[-1]}")
-            for target in targets.split(","):
-                new += _row(
-                    console, directory, f"{target}@{release}", range(seed, seed + seeds), ops
-                )
+            for kind in targets.split(","):
+                target = able_target(f"{kind}@{release}")
+                with in_child(target):
+                    wrong += row(console, directory, target, range(seed, seed + seeds), ops)
             end_all()
     finally:
         directory.remove_if_empty()
-    return 1 if new else 0
+    return 1 if wrong else 0
 
 
 @vllm_command.command("reproduce")
@@ -171,46 +164,3 @@ def reproduce_command(
     except OSError as error:
         raise BadInput(f"{output}: {error.strerror}; name another file with -o") from error
     return 0
-
-
-def _row(console: Output, directory: RunDirectory, name: str, seeds: range, ops: int) -> int:
-    """One release and target; the number of new findings."""
-    target = able_target(name)
-    kind, _, variant = name.partition("@")
-    release, *mutations = variant.split("+")
-    known = known_of(kind, release, mutations)
-    new, met = 0, set()
-    for family in families_of(target.target_type):
-        with in_child(target):
-            cell = fill(
-                target, family, seeds, ops, lambda run, failure: _named(known, run, failure)
-            )
-        met |= set(cell.known)
-        new += len(cell.new)
-        console.say(_line(name, cell))
-        for called, finding in cell.findings:
-            if called is None:
-                console.say(
-                    "\n".join(block(finding, save(finding, target, directory.path).command))
-                )
-            else:
-                console.say(
-                    f"  {called}: {finding.failure.signature}, {len(finding.trace.ops)} ops"
-                )
-    for one in known:
-        if one.name not in met:
-            console.say(f"{name:32} gone or not met: {one.name}")
-    return new
-
-
-def _named(known: list[Known], run: Run, failure: Failure) -> str | None:
-    seen = Seen(str(failure.signature), run.geometry, behind_data(run, failure))
-    return next((one.name for one in known if one.is_it(seen)), None)
-
-
-def _line(name: str, cell: Cell) -> str:
-    geometries = sum(cell.counts.geometries.values())
-    return (
-        f"{name:32} {cell.family:16} {cell.summary:16} "
-        f"{cell.counts.acted:,} ops acted, {geometries} geometries"
-    )

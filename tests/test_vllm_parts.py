@@ -4,17 +4,21 @@ import sys
 import zipfile
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from kvexact.fuzz.choose import Prng
+from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Failure, Signature
 from kvexact.fuzz.families import SERVED
 from kvexact.fuzz.page_parts import behind_data
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.targets import UnknownTarget, find_target
+from kvexact.fuzz.trace import load
+from kvexact.fuzz.vllm_met import met_lines
 from kvexact.impl.adapters.vllm import home as home_module
 from kvexact.impl.adapters.vllm.driver import offload
 from kvexact.impl.adapters.vllm.driver.fields import runs
@@ -22,7 +26,8 @@ from kvexact.impl.adapters.vllm.driver.shapes import Shape
 from kvexact.impl.adapters.vllm.driver.standins import Memory, OutOfBounds
 from kvexact.impl.adapters.vllm.driver.symbols import Gone, find, first_of, need
 from kvexact.impl.adapters.vllm.home import HOME_VARIABLE, Home, InstallError, age
-from kvexact.impl.adapters.vllm.known import Seen, known_findings, known_of
+from kvexact.impl.adapters.vllm.known import Known, Seen, known_findings, known_of
+from kvexact.impl.adapters.vllm.targets import VllmTarget
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.target import Unavailable
 from kvexact.refmodel.ops import Allocate
@@ -208,6 +213,60 @@ def test_a_known_finding_is_known_where_it_shows_only() -> None:
     assert one.is_it(Seen("fact / open / fact / regions", geometry))
     assert not one.is_it(Seen("fact / open / fact / regions", other))
     assert not one.is_it(Seen("mismatch / restore / lost / k", geometry))
+
+
+@pytest.mark.parametrize("one", known_findings(), ids=lambda one: f"{one.name} {one.target} {one.mutation}")
+def test_a_known_finding_has_a_trace_that_shows_it(one: Known) -> None:
+    trace = load(one.trace_path)
+    assert trace.signature
+    if trace.target.partition("@")[0] == one.target:
+        assert one.is_it(Seen(str(Signature(*trace.signature)), trace.geometry, behind_data=True))
+
+
+def test_regions_of_unequal_pages_are_told_from_phantom_ones() -> None:
+    known = known_of("vllm-simple", "0.29.0", ("undo-54021",))
+    shape = LayerSet(1, 1, 32, 32, "bf16")
+    for sets, name in (
+        ((shape,), "phantom-regions"),
+        ((shape, LayerSet(1, 2, 32, 32, "bf16")), "unequal-pages-as-one-region"),
+    ):
+        seen = Seen("fact / open / fact / regions", Geometry((Group(16, 16, sets),), 2, Host(8192)))
+        assert next(one.name for one in known if one.is_it(seen)) == name
+
+
+def test_facts_cannot_show_where_sizes_only_are_told() -> None:
+    names = {one.name for one in known_of("vllm-simple", "0.29.0", ("undo-54021", "bytes"))}
+    assert "unequal-pages-as-one-region" in names  # by an exception
+    facts = [one for one in known_of("vllm-offload", "0.33.0", ("bytes",)) if not one.mutation]
+    assert [one.name for one in facts] == ["copy-of-the-first-view-only"]
+
+
+class Told(VllmTarget):
+    """A release that has little."""
+
+    op_kinds = frozenset({"allocate", "zero"})
+    families = ("served", "served_chunked")
+
+    @classmethod
+    def ask_traits(cls) -> dict[str, Any]:
+        return {
+            "orders": ["BLHNC", "LBHNC"],
+            "formats": ["fp8_e4m3"],
+            "cache_types": ["auto", "fp8_e4m3", "nvfp4"],
+            "specs": ["FullAttentionSpec", "MambaSpec"],
+            "tail_alignment": 1,
+        }
+
+
+def test_what_was_met_and_never_met_is_told() -> None:
+    counts = Counts()
+    counts.features.update({"order BLHNC": 3, "format fp8_e4m3": 1, "kernel split": 1})
+    counts.launches.update({"spec MambaSpec": 1, "zeroed through views": 2})
+    counts.ops["zero", "acted"] = 4
+    met, never = met_lines(Told, counts)
+    assert met == "met: BLHNC, fp8_e4m3, MambaSpec, kernel split, zeroed through views, zero"
+    assert never.startswith("never met: LBHNC, bf16, ")
+    assert {"nvfp4", "FullAttentionSpec", "host chunks", "allocate"} <= set(never.split(", "))
 
 
 def test_the_tail_that_is_lost_is_known_where_no_data_are_wrong() -> None:

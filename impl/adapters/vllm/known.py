@@ -5,12 +5,18 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from kvexact.impl.adapters.vllm.home import age
 from kvexact.refmodel.spec import Geometry
+
+#: A word after a release: sizes only are told, and no fact of views and regions.
+BY_BYTES = "bytes"
+#: A reduced trace of each.
+FINDINGS = Path(__file__).parent / "findings"
 
 Reach = Literal["by default", "by a user's setting", "latent"]
 
@@ -46,7 +52,9 @@ class Known:
         orders: physical orders in which it shows; none: all.
         formats: how page formats end in which it shows; none: all.
         groups: the fewest groups with which it shows.
+        layer_sets: the fewest layer sets of a group with which it shows.
         behind_data: only bytes of pages behind as many as they have data without scales are wrong.
+        trace: the file in `findings` that shows it; empty: the one with its name.
     """
 
     name: str
@@ -61,10 +69,19 @@ class Known:
     orders: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
     groups: int = 1
+    layer_sets: int = 1
     behind_data: bool = False
+    trace: str = ""
+
+    @property
+    def trace_path(self) -> Path:
+        """The trace that shows it."""
+        return FINDINGS / f"{self.trace or self.name}.json"
 
     def covers(self, target: str, release: str, mutations: tuple[str, ...]) -> bool:
-        """Whether this target has it in that release."""
+        """Whether this target has it in that release, and can show it."""
+        if BY_BYTES in mutations and all(one.startswith("fact / ") for one in self.signatures):
+            return False
         in_range = age(self.first) <= age(release) <= age(self.last)
         return self.target == target and in_range and self.mutation in (*mutations, "")
 
@@ -75,6 +92,7 @@ class Known:
         return (
             any(fnmatchcase(seen.signature, one) for one in self.signatures)
             and len(groups) >= self.groups
+            and max(len(group.layer_sets) for group in groups) >= self.layer_sets
             and (not self.orders or seen.geometry.order in self.orders)
             and (not self.formats or any(name.endswith(self.formats) for name in names))
             and (seen.behind_data or not self.behind_data)

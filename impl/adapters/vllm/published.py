@@ -3,16 +3,42 @@
 from dataclasses import replace
 from typing import Any
 
-from kvexact.refmodel.spec import LayerSet
+from kvexact.refmodel.spec import Geometry, LayerSet
 
 #: Formats whose name in vLLM is that of the model's type.
-_MODEL_TYPES = ("bf16", "fp16", "fp32")
+MODEL_TYPES = ("bf16", "fp16", "fp32")
 STATES = ("state_bf16_fp32", "state_bf16", "state_fp32")
 #: What the backend that publishes specs here takes: blocks of so many tokens, heads of this size.
-BLOCK_MULTIPLE, _HEAD_LEAST = 16, 32
+_BLOCK_MULTIPLE, _HEAD_LEAST = 16, 32
 
 
-def takes(shape: LayerSet, traits: dict[str, Any]) -> bool:
+def publishes(geometry: Geometry, traits: dict[str, Any]) -> bool:
+    """Whether a backend publishes such layers, in a pool of such a form; of the host tier nothing.
+
+    Args:
+        traits: what the release has.
+    """
+    sets = [shape for group in geometry.groups for shape in group.layer_sets]
+    return (
+        geometry.order in traits["orders"]
+        and geometry.kv_split == traits["kv_split"]
+        and geometry.base_offset_bytes == 0
+        and geometry.tail_alignment == traits["tail_alignment"]
+        and (geometry.logical_bytes, geometry.physical_bytes) == (None, None)
+        and all(group.tokens_per_state == 1 for group in geometry.groups)
+        and all(_takes(shape, traits) for shape in sets)
+        and all(_differ(group.layer_sets) for group in geometry.groups)
+        and all(
+            group.block_size % _BLOCK_MULTIPLE == 0
+            and group.kernel_block_size % _BLOCK_MULTIPLE == 0
+            for group in geometry.groups
+            if group.layer_sets[0].page_format not in STATES
+        )
+        and not _permutes_scales(geometry, sets)
+    )
+
+
+def _takes(shape: LayerSet, traits: dict[str, Any]) -> bool:
     """Whether a backend publishes such layers."""
     if shape.side:
         return False
@@ -23,12 +49,26 @@ def takes(shape: LayerSet, traits: dict[str, Any]) -> bool:
         return False
     if shape.page_format == "int4_per_token_head" and shape.head_size_k & (shape.head_size_k - 1):
         return False
-    return shape.page_format in (*_MODEL_TYPES, *traits["formats"])
+    return shape.page_format in (*MODEL_TYPES, *traits["formats"])
 
 
-def differ(sets: tuple[LayerSet, ...]) -> bool:
+def _differ(sets: tuple[LayerSet, ...]) -> bool:
     """Whether no two layer sets are of one shape: a release would put their layers together."""
     return len({replace(shape, layers=1) for shape in sets}) == len(sets)
+
+
+def _permutes_scales(geometry: Geometry, sets: list[LayerSet]) -> bool:
+    """Whether scales lie in the cell of another token and head of the block.
+
+    With pages of two halves, scales are viewed as if tokens came before heads, whatever the
+    order. Reader and writer agree, and no byte is lost: a place of its own, for which a
+    geometry has no word.
+    """
+    return (
+        geometry.kv_split
+        and geometry.order in ("LBHNC", "BHLNC")
+        and any(s.page_format.endswith("_per_token_head") and s.kv_heads > 1 for s in sets)
+    )
 
 
 def cell_bytes(shape: LayerSet) -> int:

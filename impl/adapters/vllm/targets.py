@@ -6,29 +6,25 @@ undo: `vllm-simple@0.29.0+undo-54021`. Without one it is the newest that is inst
 tells sizes only.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from kvexact.impl.adapters.vllm.home import Home
+from kvexact.impl.adapters.vllm.known import BY_BYTES
 from kvexact.impl.adapters.vllm.process import Process, Unfit, process_of
-from kvexact.impl.adapters.vllm.published import (
-    BLOCK_MULTIPLE,
-    STATES,
-    cell_bytes,
-    differ,
-    takes,
-)
+from kvexact.impl.adapters.vllm.published import cell_bytes, publishes
 from kvexact.impl.target import Area, Bytes, Facts, FreeBytes, Rows, Target
 from kvexact.refmodel import ops
-from kvexact.refmodel.spec import Geometry, LayerSet, Refused
+from kvexact.refmodel.spec import Geometry, Refused
 
 _FITS_KEPT = 4096
-#: A word after a release, for `VllmTarget.by_bytes`.
-BY_BYTES = "bytes"
 
 _FAMILIES = ("served", "served_groups", "served_hybrid")
+#: What `launches` says of a geometry that was zeroed.
+ZEROED_BY_TABLE, ZEROED_BY_VIEWS = "zeroed by a table of addresses", "zeroed through views"
 _WHOLE_BLOCKS = "a block that is packed, or that several groups may own, is moved as a whole"
 
 
@@ -97,7 +93,8 @@ class VllmTarget(Target):
         return process_of(cls._release(), cls.mutations)
 
     @classmethod
-    def _ask_traits(cls) -> dict[str, Any]:
+    def ask_traits(cls) -> dict[str, Any]:
+        """What the release has, as its process told."""
         process = cls.process()
         if not process.traits:
             process.traits = process.ask("traits")
@@ -106,7 +103,7 @@ class VllmTarget(Target):
     @classmethod
     def fits(cls, geometry: Geometry) -> bool:
         """Whether the release lays this geometry out as it says, by its own resolution."""
-        if not cls._worth_asking(geometry):
+        if not cls._is_published(geometry):
             return False
         if geometry not in cls._fits:
             if len(cls._fits) > _FITS_KEPT:
@@ -119,42 +116,9 @@ class VllmTarget(Target):
         return cls._fits[geometry]
 
     @classmethod
-    def _worth_asking(cls, geometry: Geometry) -> bool:
-        traits = cls._ask_traits()
-        sets = [shape for group in geometry.groups for shape in group.layer_sets]
-        sizes = (geometry.logical_bytes, geometry.physical_bytes)
-        return (
-            geometry.order in traits["orders"]
-            and geometry.kv_split == traits["kv_split"]
-            and geometry.base_offset_bytes == 0
-            and geometry.tail_alignment == traits["tail_alignment"]
-            and sizes == (None, None)
-            and all(group.tokens_per_state == 1 for group in geometry.groups)
-            and all(takes(shape, traits) for shape in sets)
-            and all(differ(group.layer_sets) for group in geometry.groups)
-            and all(
-                group.block_size % BLOCK_MULTIPLE == 0
-                and group.kernel_block_size % BLOCK_MULTIPLE == 0
-                for group in geometry.groups
-                if group.layer_sets[0].page_format not in STATES
-            )
-            and not cls._permutes_scales(geometry, sets)
-            and cls._host_fits(geometry, traits)
-        )
-
-    @classmethod
-    def _permutes_scales(cls, geometry: Geometry, sets: list[LayerSet]) -> bool:
-        """Whether scales lie in the cell of another token and head of the block.
-
-        With pages of two halves, scales are viewed as if tokens came before heads, whatever the
-        order. Reader and writer agree, and no byte is lost: a place of its own, for which a
-        geometry has no word.
-        """
-        return (
-            geometry.kv_split
-            and geometry.order in ("LBHNC", "BHLNC")
-            and any(s.page_format.endswith("_per_token_head") and s.kv_heads > 1 for s in sets)
-        )
+    def _is_published(cls, geometry: Geometry) -> bool:
+        traits = cls.ask_traits()
+        return publishes(geometry, traits) and cls._host_fits(geometry, traits)
 
     @classmethod
     def _host_fits(cls, geometry: Geometry, _traits: dict[str, Any]) -> bool:
@@ -168,13 +132,16 @@ class VllmTarget(Target):
 
     def open(self, geometry: Geometry) -> Facts:
         """See `Target`."""
-        if not self._worth_asking(geometry):
+        self._met = frozenset[str]()
+        if not self._is_published(geometry):
             raise Refused("unsupported", "no release publishes such layers")
         try:
             answer = self.process().ask("open", target=self.session, geometry=asdict(geometry))
         except Unfit as error:
             raise Refused("unsupported", str(error)) from error
         self._size: int = answer["size"]
+        self._met = frozenset(answer["met"])
+        self._zeroes = ZEROED_BY_TABLE if answer["zeroes"] else ZEROED_BY_VIEWS
         self._shapes = [
             [(shape.layers, shape.kv_heads, cell_bytes(shape)) for shape in group.layer_sets]
             for group in geometry.groups
@@ -188,9 +155,9 @@ class VllmTarget(Target):
         process = self.process()
         match op:
             case ops.Allocate(group=group, blocks=blocks, zero=True):
-                process.ask("apply", kind="zero", group=group, blocks=blocks)
+                self._zero(group, blocks)
             case ops.Zero(group=group, blocks=blocks):
-                process.ask("apply", kind="zero", group=group, blocks=blocks)
+                self._zero(group, blocks)
             case ops.WriteTokens(group=group, slots=slots):
                 assert rows is not None
                 self._put(rows)
@@ -206,6 +173,10 @@ class VllmTarget(Target):
                 process.ask("apply", kind="restore", jobs=jobs)
         return None
 
+    def _zero(self, group: int, blocks: tuple[ops.Block, ...]) -> None:
+        self._met |= {self._zeroes}
+        self.process().ask("apply", kind="zero", group=group, blocks=blocks)
+
     def _put(self, rows: Rows) -> None:
         whole, start = self.process().rows.take(sum(array.size for array in rows)), 0
         for array in rows:
@@ -220,6 +191,10 @@ class VllmTarget(Target):
             rows.append(whole[start : start + size].reshape(shape).copy())
             start += size
         return tuple(rows)
+
+    def launches(self) -> Mapping[str, int]:
+        """See `Target`; of a release what it made of the geometry, and its ways to zero."""
+        return dict.fromkeys(sorted(self._met), 1)
 
     def view(self, area: Area) -> Bytes:
         """See `Target`; as it was after the last op."""

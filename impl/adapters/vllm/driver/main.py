@@ -89,13 +89,23 @@ class Session:
     def size(self) -> int:
         return self._places.size
 
+    @property
+    def met(self) -> list[str]:
+        """What the release made of the geometry, in words."""
+        return self._pool.met
+
+    @property
+    def zeroes(self) -> bool:
+        """Whether the release zeroes blocks of such layers itself."""
+        return bool(self._pool.kv_config.needs_kv_cache_zeroing)
+
     def apply(self, call: dict[str, Any]) -> None:
         """Run one op."""
         self._does[call["kind"]](call)
 
     def _zero(self, call: dict[str, Any]) -> None:
         """Zero blocks as the release does; where it never does, through the views of the layers."""
-        if not self._pool.kv_config.needs_kv_cache_zeroing:
+        if not self.zeroes:
             self._fields.zero(call["group"], call["blocks"])
             return
         if self._zeroer is None:
@@ -194,6 +204,8 @@ class Server:
             "formats": [name for name in (*formats, "int4_per_token_head") if release.knows(name)],
             "row_alignment": release.row_alignment(),
             "tail_alignment": 1,
+            "specs": release.spec_names(),
+            "cache_types": release.cache_types(),
         } | self._traits
 
     def do_fits(self, call: dict[str, Any]) -> Answer:
@@ -208,7 +220,12 @@ class Server:
             self._session.check_views()
         facts = self._session.facts()
         self._session.show()
-        return {"facts": facts, "size": self._session.size}
+        return {
+            "facts": facts,
+            "size": self._session.size,
+            "met": self._session.met,
+            "zeroes": self._session.zeroes,
+        }
 
     def do_apply(self, call: dict[str, Any]) -> Answer:
         assert self._session is not None

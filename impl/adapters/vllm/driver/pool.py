@@ -64,6 +64,15 @@ class Pool:
     def every_layer(self) -> list[Layer]:
         return [layer for group in self.layers for shape in group for layer in shape]
 
+    @property
+    def met(self) -> list[str]:
+        """What this is an example of, once allocated."""
+        specs = [*self.specs.values(), *(group.kv_cache_spec for group in self.kv_groups)]
+        met = {f"spec {type(spec).__name__}" for spec in specs}
+        met |= {"one buffer of all layers"} if self.cross else set()
+        met |= {"scales on first use"} if any(one.scales for one in self.every_layer) else set()
+        return sorted(met)
+
     def allocate(self) -> None:
         """Memory, views, and the scale views that first use makes.
 

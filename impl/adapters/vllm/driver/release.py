@@ -8,7 +8,7 @@ import inspect
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -71,6 +71,19 @@ def row_alignment() -> int:
 def knows(cache_dtype: str) -> bool:
     """Whether the backend takes this cache type."""
     return cache_dtype in getattr(backend(), "supported_kv_cache_dtypes", ())
+
+
+def cache_types() -> list[str]:
+    """What a user may write as the cache's type."""
+    return sorted(get_args(need("vllm.config.cache:CacheDType")))
+
+
+def spec_names() -> list[str]:
+    """Kinds of layers, by the specs that a release has for them."""
+    module = need(_INTERFACE)
+    every = [one for one in vars(module).values() if isinstance(one, type)]
+    bases = module.KVCacheSpec, module.AttentionSpec
+    return sorted(one.__name__ for one in every if issubclass(one, bases[0]) and one not in bases)
 
 
 def quant_mode(shape: Shape) -> Any:
