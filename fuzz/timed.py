@@ -32,14 +32,16 @@ def take_answer(model: Ordered, op: Poll, answer: Result, counts: Counts) -> Non
     """What a poll's answer means to the model.
 
     Raises:
-        Wrong: it is none, or says of a transfer before the last fence that it is not done.
+        Wrong: it is none, or says that a transfer is not done of which a poll said that it is, or
+            which came before a fence.
     """
     if type(answer) is not bool:
         text = f"a poll must return True or False, not {in_short(answer)}"
         raise Wrong("poll", op, text, name="answer")
     begun = op.job in model.begun
-    if not answer and not begun:
-        text = f"the transfer that op {op.job} began is not done, but a fence came after it"
+    if not answer and model.jobs[op.job]:
+        known = "a poll said that it is" if begun else "a fence came after it"
+        text = f"the transfer that op {op.job} began is not done, but {known}"
         raise Wrong("poll", op, text, name="not done")
     if begun:
         counts.features["poll says yes" if answer else "poll says no"] += 1

@@ -129,6 +129,18 @@ def test_a_poll_must_say_yes_after_a_fence() -> None:
         assert explain_failure(run, wrong).signature == ("poll", "poll", "poll", "not done")
 
 
+def test_what_is_done_stays_done() -> None:
+    class DoneOnce(Delayed):
+        def poll(self, job: int) -> bool:
+            self.asked = not getattr(self, "asked", False)
+            return self.asked
+
+    run, wrong = ran(DoneOnce(), *OPS[:3], Poll(4, 2), Poll(5, 2), schedule=1)
+    assert wrong is not None
+    assert wrong.text == "the transfer that op 2 began is not done, but a poll said that it is"
+    assert explain_failure(run, wrong).signature == ("poll", "poll", "poll", "not done")
+
+
 def test_a_poll_must_have_an_answer() -> None:
     _, wrong = ran(NoAnswer(), *OPS[:3], Poll(3, 2))
     assert wrong is not None
