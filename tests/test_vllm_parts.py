@@ -215,7 +215,9 @@ def test_a_known_finding_is_known_where_it_shows_only() -> None:
     assert not one.is_it(Seen("mismatch / restore / lost / k", geometry))
 
 
-@pytest.mark.parametrize("one", known_findings(), ids=lambda one: f"{one.name} {one.target} {one.mutation}")
+@pytest.mark.parametrize(
+    "one", known_findings(), ids=lambda one: f"{one.name} {one.target} {one.mutation}"
+)
 def test_a_known_finding_has_a_trace_that_shows_it(one: Known) -> None:
     trace = load(one.trace_path)
     assert trace.signature
@@ -256,6 +258,10 @@ class Told(VllmTarget):
             "specs": ["FullAttentionSpec", "MambaSpec"],
             "tail_alignment": 1,
         }
+
+
+def test_a_geometry_that_was_never_sent_met_nothing() -> None:
+    assert Told().launches() == {}
 
 
 def test_what_was_met_and_never_met_is_told() -> None:

@@ -51,6 +51,8 @@ class VllmTarget(Target):
     #: Which of the driver's sessions.
     session: ClassVar[str]
     _fits: ClassVar[dict[Geometry, bool]]
+    #: What was met of the geometry; nothing where it was never sent.
+    _met = frozenset[str]()
 
     def __init_subclass__(cls) -> None:
         cls._fits = {}
@@ -132,7 +134,7 @@ class VllmTarget(Target):
 
     def open(self, geometry: Geometry) -> Facts:
         """See `Target`."""
-        self._met = frozenset[str]()
+        self._met = frozenset()
         if not self._is_published(geometry):
             raise Refused("unsupported", "no release publishes such layers")
         try:
