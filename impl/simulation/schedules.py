@@ -15,17 +15,23 @@ from kvexact.impl.simulation.actions import END, Action, Key, Part, Piece, Step
 PATIENCE = 4
 
 _MASK = (1 << 64) - 1
+_STEP = 0x9E3779B97F4A7C15
 
 
 def mixed(*numbers: int) -> int:
     """A hash of 64 bits that is the same everywhere (the steps of splitmix64)."""
     state = 0
     for number in numbers:
-        state = (state + 0x9E3779B97F4A7C15 + number) & _MASK
+        state = (state + _STEP + number) & _MASK
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
         state ^= state >> 31
     return state
+
+
+def _blend(one: int, other: int) -> int:
+    """48 bits that follow from two numbers of which one is a hash."""
+    return ((one ^ other) * 0xD6E8FEB86659FD93 & _MASK) >> 16
 
 
 class Point(NamedTuple):
@@ -110,15 +116,17 @@ class Hashed(Schedule):
         self.seed = seed
         self._moods: dict[Key, int] = {}
         self._passed: Key | None = None
+        self._at: tuple[Key | None, int] = None, 0
 
     def split(self, key: Key, sizes: Sequence[int]) -> list[Part]:
         """One to three parts; each item is cut at some byte and its ends go to any parts."""
-        count = (self._mood(key) >> 32) % 3 + 1
+        mood = self._mood(key)
+        count = (mood >> 32) % 3 + 1
         if count == 1:
             return whole(sizes)
         parts: list[list[Piece]] = [[] for _ in range(count)]
         for item, size in enumerate(sizes):
-            choice = mixed(self.seed, *key, item)
+            choice = _blend(mood, item * _STEP)
             cut = (choice >> 8) % (size + 1)
             for start, end, part in ((0, cut, choice & 15), (cut, size, choice >> 4 & 15)):
                 if start < end:
@@ -131,13 +139,15 @@ class Hashed(Schedule):
             if point.key == self._passed:
                 return point.least()
             self._passed = point.key
-        here = mixed(*point.key, self.seed)  # another order of these than in a mood
+        if point.key != self._at[0]:  # another order of numbers than in a mood
+            self._at = point.key, mixed(*point.key, self.seed)
+        here = self._at[1]
         chosen = []
         for action in point.open:
             mood = self._mood(action.key)
             # A fifth of the actions never run before they must, a fifth at every point.
             if eager := mood % 5:
-                choice = mixed(here ^ mood)
+                choice = _blend(here, mood)
                 if choice % 4 < eager:
                     chosen.append((choice, action.number, action))
         chosen.sort()
