@@ -66,7 +66,7 @@ class Queue:
         stream: str = "",
     ) -> Action:
         """Queue an action. Time passes. Raises `OutOfBounds`."""
-        parts = self.schedule.split(key, [size(item) for item in items])
+        parts = self.schedule.split(key, [size(item) for item in items]) if items else []
         self._queued += 1
         action = Action(key, what, items, parts, after, order, stream, self._queued)
         self.pending.append(action)
