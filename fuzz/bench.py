@@ -27,6 +27,7 @@ from kvexact.fuzz.bench_rounds import (
     machine_round,
     prng_round,
 )
+from kvexact.fuzz.bench_vllm import vllm_or_skipped
 from kvexact.fuzz.family import Family
 from kvexact.fuzz.isolate import Isolation
 from kvexact.fuzz.run import Run
@@ -252,14 +253,18 @@ def bench(context: click.Context, *, as_json: bool, check: bool) -> None:
     """Measure what drawing, model, target and comparison cost.
 
     The unit is a step of a Hypothesis machine with two empty rules. Takes about a minute.
+    Where a release of vLLM is installed, its ops a second are told as well.
     """
     with Progress(console=Console(stderr=True), transient=True) as progress:
         samples = sample(progress.track(range(_ROUNDS), description="rounds"))
     found = result(samples)
+    vllm, skipped = vllm_or_skipped()
+    if skipped:
+        click.echo(f"kvexact bench: {skipped}", err=True)
     if as_json:
-        click.echo(json.dumps(_rounded(asdict(found)), indent=2))
+        click.echo(json.dumps(_rounded(asdict(found) | {"vllm_ops_per_s": vllm}), indent=2))
     else:
-        _show(found)
+        _show(found, vllm)
     complaints = found.over_budget()
     for complaint in complaints if check else ():
         click.echo(f"kvexact bench: {complaint}", err=True)
@@ -273,9 +278,9 @@ def _rounded(values: dict[str, object]) -> dict[str, object]:
     }
 
 
-def _show(found: Result) -> None:
+def _show(found: Result, vllm: dict[str, float]) -> None:
     lines = []
-    for name, value in asdict(found).items():
+    for name, value in (asdict(found) | ({"vllm_ops_per_s": vllm} if vllm else {})).items():
         if isinstance(value, float):
             most = f"   (at most {BUDGETS[name]})" if name in BUDGETS else ""
             lines.append(f"{name:32}{value:10.2f}{most}")

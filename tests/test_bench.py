@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from kvexact.fuzz.bench import BUDGETS, Result, bench, result, sample
 from kvexact.fuzz.bench_parts import gb_per_s, long_arrays
 from kvexact.fuzz.demands import RAW_ONLY
 from kvexact.fuzz.shown import same_bytes
+from kvexact.impl.adapters.vllm.home import HOME_VARIABLE
 from kvexact.refmodel.spec import PAGE_FORMATS
 
 
@@ -41,7 +43,7 @@ def test_ratios_follow_from_times(found: Result) -> None:
     assert set(PAGE_FORMATS) - set(found.format_ops_per_s) == set(RAW_ONLY)
 
 
-def test_json_and_check(found: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_and_check(found: Result, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A budget fails with --check alone; the JSON has every key with a budget."""
     slow = replace(
         found,
@@ -51,11 +53,14 @@ def test_json_and_check(found: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(module, "sample", list)
     monkeypatch.setattr(module, "result", lambda _: slow)
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
 
     plain = CliRunner().invoke(bench, ["--json"])
     checked = CliRunner().invoke(bench, ["--check"])
 
     assert plain.exit_code == 0
+    assert "kvexact bench: vLLM is skipped: " in plain.stderr
+    assert json.loads(plain.stdout)["vllm_ops_per_s"] == {}
     assert set(BUDGETS) < set(json.loads(plain.stdout))
     assert checked.exit_code == 1
     assert "prng_op_over_empty_step is 7.00, more than 0.7" in checked.stderr

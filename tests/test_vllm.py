@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kvexact.fuzz.bench_vllm import vllm_ops_per_s
 from kvexact.fuzz.campaign import campaign
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.edits import Program
@@ -193,6 +194,11 @@ def test_what_was_not_met_is_replayed(name: str, finding: str, word: str) -> Non
         if (one.name, one.target) == (finding, kind) and one.mutation == marked
     )
     assert what_became(known, of_release(name)) == word
+
+
+def test_ops_a_second_are_measured() -> None:
+    of_release("vllm-views@0.33.0")
+    assert min(vllm_ops_per_s(["vllm-views@0.33.0"]).values()) > 0
 
 
 def test_a_release_says_what_it_made_of_a_geometry() -> None:

@@ -144,6 +144,11 @@ class Process:
     def alive(self) -> bool:
         return self._process.poll() is None
 
+    def cpu_seconds(self) -> float:
+        """What it has worked so far."""
+        # The number of a process' clock, as Linux makes it of the process' number.
+        return time.clock_gettime((~self._process.pid << 3) | 2)
+
     def close(self) -> None:
         """End it."""
         self._process.kill()
