@@ -174,6 +174,10 @@ class ServingSteps:
         if len(tokens) >= length:
             length = len(tokens) + (chooser.below(3) if chance(chooser, 75) else 0)
         tokens += self._tokens(chooser, max(length - len(tokens), not tokens))
+        if len(tokens) > 1 and chance(chooser, 10):  # a key tells in which order its tokens come
+            first = chooser.below(len(tokens) - 1)
+            pair = tokens[first : first + 2]
+            tokens = (*tokens[:first], *pair[::-1], *tokens[first + 2 :])
         if chance(chooser, 75):
             self._meet(tokens)
         return tokens[: self._longest + 1]

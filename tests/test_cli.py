@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from kvexact.fuzz.cli import main
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Failure, Signature
-from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.families import FAMILIES, SERVING
 from kvexact.fuzz.features import FEATURES
 from kvexact.fuzz.finding import Finding
 from kvexact.fuzz.progress import progress_line
@@ -210,7 +210,8 @@ def test_what_was_there_before_a_run_stays(tmp_path: Path) -> None:
 
 def test_families_that_fit_the_target_are_fuzzed_once_each() -> None:
     result = kvexact("fuzz", "--target", "odd_targets:Blind", "--max-ops", 10, "--seed", 1)
-    assert f"of {len(FAMILIES) - 1} families" in result.output
+    fitting = len(FAMILIES) + len(SERVING) - 1
+    assert f"of {fitting} families" in result.output
     assert "refusals" not in result.output
     twice = ["--family", "padded"] * 2
     assert "of 1 family" in kvexact("fuzz", *twice, "--max-ops", 50, "--seed", 1).output

@@ -181,6 +181,7 @@ def test_journals(folder: Path, choice: st.DataObject) -> None:
     """What is left of a journal is a trace, or nothing."""
     trace = load(TRACES[0])
     path = folder / "one.journal"
+    path.unlink(missing_ok=True)
     journal = Journal(path, 4096)
     journal.begin(trace.geometry)
     for op in trace.ops:

@@ -189,7 +189,7 @@ def test_worker_that_dies_leaves_its_trace(pytester: pytest.Pytester) -> None:
 
 def test_targets_that_cannot_be(pytester: pytest.Pytester) -> None:
     for name, text in {
-        "cpuu": "ERROR: target 'cpuu' is not registered; use one of cpu, cuda, example",
+        "cpuu": "ERROR: target 'cpuu' is not registered; use one of cpu, cuda, cuda-st",
         "own:Nothing": "ERROR: target 'own:Nothing' cannot be imported",
         "own:Lost": "ERROR: target 'own:Lost': family 'no_group' does not exist; use one_group, p",
         "own:NoFamily": "ERROR: target 'own:NoFamily': no family is left to fuzz; name some of ",
@@ -257,7 +257,7 @@ def test_run_that_proves_nothing_fails(pytester: pytest.Pytester) -> None:
 
 def test_blind_harness_fails_every_item(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
-        "from kvexact.fuzz import areas\n\nareas.same_bytes = lambda one, other: True\n"
+        "from kvexact.fuzz import areas\n\nareas.Known.equals = lambda self, other: True\n"
     )
     result = pytester.runpytest_subprocess(*QUICK, "--kv-target", "own:Small", "--confcutdir", ".")
     if result.parseoutcomes().get("passed"):

@@ -20,7 +20,7 @@ from kvexact.fuzz.cli import main
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Signature
-from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.families import FAMILIES, SERVING
 from kvexact.fuzz.favour import Favour, favour, favoured_example
 from kvexact.fuzz.finding import Finding
 from kvexact.fuzz.memory import resident_bytes
@@ -35,7 +35,7 @@ from kvexact.fuzz.worker import Done, Fallen, Item, Reduced, Task
 from kvexact.fuzz.workers import Workers
 from kvexact.impl.engine.engine import CpuEngine
 
-NAMES = tuple(FAMILIES)
+NAMES = (*FAMILIES, *SERVING)
 TESTS = Path(__file__).parent
 BUGGY = "kvexact.impl.adapters.example:ExampleCacheWithBug"
 
@@ -62,7 +62,7 @@ def test_the_number_of_workers_changes_nothing() -> None:
         result = soak("--target", "cpu", "--max-ops", 2000, "--workers", workers, out=f"{workers}")
         assert result.exit_code == 0, result.output
     assert found("1").parts == found("2").parts
-    assert len(json.loads(Path("1", FILE).read_text())["snapshot"]["counts"]) == len(FAMILIES)
+    assert len(json.loads(Path("1", FILE).read_text())["snapshot"]["counts"]) == len(NAMES)
     assert not list(Path("1").glob("*.journal"))
 
 
@@ -206,7 +206,7 @@ def test_what_ought_to_be_met_is_named() -> None:
     counts.pairs["free", "zero"] = 1
     counts.reasons["free", "range"] = 1
     told = "\n".join(coverage.lines(counts, CpuEngine))
-    assert "op pairs met: 1 of 133; never: allocate allocate, " in told
+    assert "op pairs met: 1 of 197; never: allocate allocate, " in told
     assert "refusals met: 1 of 34; never: allocate range, " in told
     assert coverage.why_not(("reset", "free")) == "nobody owns or holds anything after a reset"
     assert coverage.why_not(("reset", "allocate")) is None
