@@ -25,6 +25,7 @@ from kvexact.refmodel.ops import (
 )
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
 
+ROOT = Path(__file__).parent.parent
 GEOMETRY = Geometry((Group(2, 2, (LayerSet(2, 1, 2, 2, "fp16"),)),), 4, Host(4096))
 BLOCK = Handle(0, 0)
 OPS: tuple[Op, ...] = (
@@ -88,3 +89,14 @@ def test_show_draws_time(tmp_path: Path) -> None:
     texts = [item.text for item in ET.parse(svg).iter() if item.text]
     assert {"Time", "compute", "store", "load", "#2 offload"} <= set(texts)
     assert any("pending until" in text for text in texts)
+
+
+def test_the_failure_in_the_docs_is_a_real_one() -> None:
+    text = (ROOT / "docs/time.md").read_text()
+    command, drawn = text.split("## A failure in time")[1].split("```")[1:4:2]
+    words = command.removeprefix("sh\n").split()[1:]
+    words[1] = str(ROOT / words[1])
+    shown = CliRunner().invoke(main, words)
+    assert shown.exit_code == 0, shown.output
+    lines = [line.rstrip() for line in shown.output.splitlines()]
+    assert "\n".join(lines).endswith(drawn.removeprefix("text\n").rstrip())
