@@ -109,7 +109,7 @@ def test_fenced_after_each_op_and_free_the_bytes_are_equal(shard: int) -> None:
 def test_polls_name_transfers_of_requests_too() -> None:
     """Stores, and what admits and readmits load, pending or not."""
     polled: set[tuple[str, str]] = set()
-    for number in range(60):
+    for number in range(400):
         family = SERVING["serving"]
         run = run_example(StreamsEngine(), family, Prng(derive(7, "polls", number)), Counts()).run
         kinds = {op.id: KIND_OF[type(op)] for op in run.done}
