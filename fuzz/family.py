@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from kvexact.fuzz.choose import Chooser
-from kvexact.refmodel.ops import BLOCK_OPS, SERVING_OPS
+from kvexact.refmodel.ops import BLOCK_OPS, HARNESS_OPS, SERVING_OPS
 from kvexact.refmodel.spec import Geometry
 
 #: How often a family draws for a target before it gives up.
@@ -25,7 +25,7 @@ RAW_WEIGHTS: Mapping[str, int] = {
     "reset": 1,
     "write_values": 0,
     "read_values": 0,
-    **dict.fromkeys(SERVING_OPS, 0),
+    **dict.fromkeys((*SERVING_OPS, *HARNESS_OPS), 0),
 }
 #: The same where most of what is written are real keys and values.
 VALUE_WEIGHTS: Mapping[str, int] = {
@@ -49,8 +49,6 @@ CONTENDING: Mapping[str, int] = {
 }
 #: How often ops in time are drawn beside these, for asynchronous targets.
 TIMED_WEIGHTS: Mapping[str, int] = {"fence": 2, "step": 5, "poll": 6}
-#: Ops on requests that a target is sent; the others are the harness's.
-_SENT = tuple(kind for kind in SERVING_OPS if kind != "mutate")
 #: The same of ops on requests.
 SERVING_WEIGHTS: Mapping[str, int] = {
     **dict.fromkeys(BLOCK_OPS, 0),
@@ -104,12 +102,12 @@ class Family:
     def lacking(self, op_kinds: Collection[str]) -> str:
         """What a target lacks to be fuzzed with it, in words; empty: nothing."""
         if self.serves:
-            return ", ".join(kind for kind in _SENT if kind not in op_kinds)
+            return ", ".join(kind for kind in SERVING_OPS if kind not in op_kinds)
         return "" if self.plans_only or not set(BLOCK_OPS).isdisjoint(op_kinds) else "allocate"
 
     def kinds(self, op_kinds: Collection[str]) -> frozenset[str]:
         """Of a target's op kinds those that it is to draw."""
-        harness = {"mutate"} if self.serves else set()
+        harness = set(HARNESS_OPS) if self.serves else set()
         return frozenset(kind for kind in {*op_kinds, *harness} if self.weights.get(kind) != 0)
 
     def draw_fitting(self, chooser: Chooser, fits: Callable[[Geometry], bool]) -> Geometry:

@@ -81,14 +81,12 @@ SERVING_FEATURES = (
     *(*HITS, "hit at a window"),
     *("readmitted", "rejected draft", "window drop", "no room", "host slot evicted"),
 )
-#: Ops on requests that a target is sent.
-_SENT = frozenset(SERVING_OPS) - {"mutate"}
 
 
 def known_features(kinds: Collection[str]) -> tuple[str, ...]:
     """Names of what a run could have met in which ops of these kinds acted."""
     in_time = () if TIMED_OPS.keys().isdisjoint(kinds) else TIMED_FEATURES
-    served = () if _SENT.isdisjoint(kinds) else SERVING_FEATURES
+    served = () if SERVING_OPS.keys().isdisjoint(kinds) else SERVING_FEATURES
     return (*FEATURES, *in_time, *served)
 
 

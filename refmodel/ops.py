@@ -253,10 +253,11 @@ SERVING_OPS: dict[str, type[Op]] = {
     "store": Store,
     "lookup": Lookup,
     "attend": Attend,
-    "mutate": Mutate,
 }
+#: those that the harness does itself, so that no target is sent them,
+HARNESS_OPS: dict[str, type[Op]] = {"mutate": Mutate}
 #: and all of them.
-OPS: dict[str, type[Op]] = {**BLOCK_OPS, **TIMED_OPS, **SERVING_OPS}
+OPS: dict[str, type[Op]] = {**BLOCK_OPS, **TIMED_OPS, **SERVING_OPS, **HARNESS_OPS}
 KIND_OF: dict[type[Op], str] = {op_type: kind for kind, op_type in OPS.items()}
 
 

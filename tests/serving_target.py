@@ -44,7 +44,7 @@ class Request:
 class ServingTarget(Target):
     """Sound, unless ``fault`` names a fault."""
 
-    op_kinds: ClassVar[frozenset[str]] = frozenset(SERVING_OPS) - {"mutate"}
+    op_kinds: ClassVar[frozenset[str]] = frozenset(SERVING_OPS)
     fault: ClassVar[str] = ""
 
     def plan(self, geometry: Geometry) -> Facts:

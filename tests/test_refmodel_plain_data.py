@@ -13,6 +13,7 @@ from kvexact.refmodel import ops, spec
 from kvexact.refmodel.answer import Answer
 from kvexact.refmodel.ops import (
     BLOCK_OPS,
+    HARNESS_OPS,
     KIND_OF,
     OP_REASONS,
     OPS,
@@ -475,7 +476,8 @@ def test_op_kinds() -> None:
     """Each op type has one name, and the names are the types' own."""
     assert len(BLOCK_OPS) == len(ALL)
     assert {type(op) for op in ALL} == set(BLOCK_OPS.values())
-    assert len(OPS) == len(BLOCK_OPS) + len(TIMED_OPS) + len(SERVING_OPS)
+    kinds = [*BLOCK_OPS, *TIMED_OPS, *SERVING_OPS, *HARNESS_OPS]
+    assert kinds == list(OPS)
     for kind, op_type in OPS.items():
         assert kind.replace("_", "") == op_type.__name__.lower()
         assert KIND_OF[op_type] == kind

@@ -39,7 +39,7 @@ class Engine(Target):
     A device is made for the first geometry and kept: it has compiled kernels and scratch memory.
     """
 
-    op_kinds: ClassVar[frozenset[str]] = frozenset({*BLOCK_OPS, *SERVING_OPS} - {"mutate"})
+    op_kinds: ClassVar[frozenset[str]] = frozenset({*BLOCK_OPS, *SERVING_OPS})
     planner: ClassVar[type[Planner]] = Planner
     refusals: ClassVar[type[Refusals]] = Refusals
     registrar: ClassVar[type[Registrar]] = Registrar
