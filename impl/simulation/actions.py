@@ -119,10 +119,6 @@ class Action:
         ]
         self.staged: dict[int, list[bytes]] = {}
 
-    def is_ready(self) -> bool:
-        """Whether all that comes before it has ended."""
-        return not self.missing
-
     def is_read(self) -> bool:
         """Whether no source remains to be read."""
         return _UNREAD not in self.phases
