@@ -53,13 +53,9 @@ class Manager:
         self.cache = cache
         geometry = cache.plan.geometry
         self.sizes = [group.block_size for group in geometry.groups]
-        self.reset()
-
-    def reset(self) -> None:
-        """No request is known, nothing is cached."""
-        self.blocks = self.blocks_type(self.cache.plan.geometry.blocks)
-        self.stored = self.stored_type(self.cache.host.slots, self.cache.host.chunk_blocks)
-        self.hits = self.hits_type(self.cache.plan.geometry.groups, self.blocks, self.stored)
+        self.blocks = self.blocks_type(geometry.blocks)
+        self.stored = self.stored_type(cache.host.slots, cache.host.chunk_blocks)
+        self.hits = self.hits_type(geometry.groups, self.blocks, self.stored)
         self.requests: dict[int, Request] = {}
 
     def apply(self, op: Any, rows: Rows | None) -> Result:
