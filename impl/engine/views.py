@@ -80,12 +80,13 @@ class Views:
         """How many strips a layer of a set has for a consumer."""
         if consumer in ("copy", "zero"):
             return one.runs
-        pieces = [
-            len(self.pieces(view))
-            for view in one.views
-            if not (consumer == "write_values" and view.field.name == "pad")
-        ]
+        pieces = [len(self.pieces(view)) for view in self.fields(one, consumer)]
         return sum(pieces) * one.shape.heads
+
+    def fields(self, one: SetPlan, consumer: str) -> list[FieldView]:
+        """The fields of a set's slots that a consumer touches."""
+        values = consumer == "write_values"
+        return [view for view in one.views if not (values and view.field.name == "pad")]
 
     def field_strips(self, group: GroupPlan, consumer: str) -> list[Strip]:
         """One strip for each layer, head, field and piece; a row has layer set after layer set."""
@@ -95,11 +96,9 @@ class Views:
             shape = one.shape
             row = shape.layers * shape.heads * shape.cell_bytes
             fields = []
-            for planned in one.views:
+            for planned in self.fields(one, consumer):
                 view = self.view(group, one, planned, consumer)
-                field, scatter = view.field, view.scatter
-                if consumer == "write_values" and field.name == "pad":
-                    continue
+                scatter = view.scatter
                 block, token, size = view.block, view.token, scatter.piece
                 tile, tile_stride = scatter.tile, scatter.tile_stride
                 pieces = self.pieces(view)
