@@ -125,11 +125,20 @@ class CpuDevice(Device):
     def _register(self, area: int, address: int, nbytes: int) -> None:
         self._context[_AREAS + 2 * area : _AREAS + 2 * area + 2] = address, address + nbytes
 
-    def _make_scratch(self, number: int, nbytes: int) -> Scratch:  # noqa: ARG002 - there is one
+    def _make_scratch(self, number: int, nbytes: int) -> Scratch:
+        made = self._new_buffer(nbytes)
+        self._enlist(number, made)
+        return made
+
+    def _new_buffer(self, nbytes: int) -> Scratch:
+        """A staging buffer, both sides of which are one."""
         data, address = guarded(nbytes)
-        data.fill(POISON)
-        self._register(SCRATCH, address, nbytes)
         return Scratch(data, address, address)
+
+    def _enlist(self, number: int, buffer: Scratch) -> None:  # noqa: ARG002 - there is one
+        """Poison a staging buffer and let work touch it."""
+        buffer.bytes.fill(POISON)
+        self._register(SCRATCH, buffer.device, len(buffer.bytes))
 
     def allocate(self, area: int, nbytes: int, registered_bytes: int) -> int:
         """See `Device`."""
@@ -216,17 +225,13 @@ class CpuDevice(Device):
 
     def release(self) -> None:
         """See `Device`; staging gets its first size and bytes: every trace runs alike."""
-        self._renew_buffers()
+        for number, buffer in enumerate(self._buffers):
+            if len(buffer.bytes) > SCRATCH_BYTES:
+                self._buffers[number] = self._new_buffer(SCRATCH_BYTES)
+            self._enlist(number, self._buffers[number])
+        self.scratch = self._buffers[0]
         self._areas.clear()
         self._tables.clear()
         self._context[_AREAS : _AREAS + 4] = 0
         self._context[_MET:] = 0
         self.counts.clear()
-
-    def _renew_buffers(self) -> None:
-        """Staging buffers of the first size, poisoned."""
-        for number, buffer in enumerate(self._buffers):
-            if len(buffer.bytes) > SCRATCH_BYTES:
-                self._buffers[number] = self._make_scratch(number, SCRATCH_BYTES)
-            self._buffers[number].bytes.fill(POISON)
-        self.scratch = self._buffers[0]

@@ -13,7 +13,6 @@ from kvexact.impl.engine.device import (
     POISON,
     POOL,
     SCRATCH,
-    SCRATCH_BYTES,
     WORD_BYTES,
     Batch,
     Scratch,
@@ -81,12 +80,12 @@ class SimulatedDevice(CpuDevice):
             old = self._buffers[number]
             self.runtime.memory.release(old.host)
             self.runtime.memory.release(old.device)
-        made = _Buffer(nbytes)
-        self._enlist(number, made)
-        return made
+        return super()._make_scratch(number, nbytes)
+
+    def _new_buffer(self, nbytes: int) -> Scratch:
+        return _Buffer(nbytes)
 
     def _enlist(self, number: int, buffer: Scratch) -> None:
-        """Poison a staging buffer and let work touch it."""
         assert isinstance(buffer, _Buffer)
         for name, side, kind in (
             (f"staging {number}", buffer.bytes, Kind.PINNED),
@@ -183,13 +182,6 @@ class SimulatedDevice(CpuDevice):
         self._restart()
         self._places.clear()
         super().release()
-
-    def _renew_buffers(self) -> None:
-        for number, buffer in enumerate(self._buffers):
-            if len(buffer.bytes) > SCRATCH_BYTES:
-                self._buffers[number] = _Buffer(SCRATCH_BYTES)
-            self._enlist(number, self._buffers[number])
-        self.scratch = self._buffers[0]
 
 
 def _halves(kernel: str, arguments: tuple[int, ...]) -> list[tuple[int, ...]]:
