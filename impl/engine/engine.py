@@ -185,13 +185,17 @@ def cpu_engine(lanes: int, *, reverse: bool) -> type[CpuEngine]:
     return type(name, (CpuEngine,), {"lanes": lanes, "reverse": reverse})
 
 
-class StreamsEngine(Engine):
-    """The asynchronous engine on simulated streams, whose order a schedule chooses."""
+class AsyncEngine(Engine):
+    """An engine whose work may be pending when an op returns, on whatever device."""
 
     op_kinds: ClassVar[frozenset[str]] = frozenset({*Engine.op_kinds, *TIMED_OPS})
     is_async: ClassVar[bool] = True
     order: ClassVar[type[InOrder]] = StreamOrder
     manager: ClassVar[type[Manager]] = DeferringManager
+
+
+class StreamsEngine(AsyncEngine):
+    """The asynchronous engine on simulated streams, whose order a schedule chooses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -237,10 +241,5 @@ class CudaEngine(Engine):
         return cuda.CudaDevice(self.macros)
 
 
-class CudaStreamsEngine(CudaEngine):
+class CudaStreamsEngine(AsyncEngine, CudaEngine):
     """The asynchronous engine on a GPU: the order is what the device makes of it."""
-
-    op_kinds: ClassVar[frozenset[str]] = StreamsEngine.op_kinds
-    is_async: ClassVar[bool] = True
-    order: ClassVar[type[InOrder]] = StreamOrder
-    manager: ClassVar[type[Manager]] = DeferringManager
