@@ -269,8 +269,8 @@ def test_layer_sets_of_a_group_are_encoded_each_as_alone(engine_type: type[CpuEn
         engine = opened(*some, engine_type=engine_type)
         engine.apply(WriteValues(1, 0, slots, 0, "fp16"), of)
         raw, decoded = (engine.apply(kind(2, 0, slots), None) for kind in (Read, ReadValues))
-        kernels = {"encode": len(some), "write": 1, "read": 2, "decode": len(some)}
-        assert engine.launches().items() >= kernels.items()
+        launched = {name: n for name, n in engine.launches().items() if " " not in name}
+        assert launched == {"encode": len(some), "write": 1, "read": 2, "decode": len(some)}
         return [data.tobytes() for data in raw or ()], [data.tobytes() for data in decoded or ()]
 
     together = cells(*sets, of=rows)
