@@ -154,7 +154,7 @@ def test_one_trace_has_one_result(draw: Callable[[], list[Program]]) -> None:
 
 
 @pytest.mark.parametrize("chooser", ["prng", "hypothesis"])
-def test_processes_do_not_change_what_a_run_does(chooser: str, tmp_path: object) -> None:
+def test_processes_do_not_change_what_a_run_does(chooser: str, tmp_path: Path) -> None:
     told = []
     for workers in ("1", "4"):
         args = ["--target", "streams", "--family", "timed", "--chooser", chooser, "--seed", "3"]
