@@ -1,5 +1,7 @@
 """What ops store and return, slot by slot: raw bytes, real values, cells that encode them."""
 
+from functools import cached_property
+
 import numpy as np
 import numpy.typing as npt
 
@@ -37,7 +39,12 @@ class Rows:
 
     def layout(self, group: int) -> GroupLayout:
         """Where a group's content lies, byte by byte."""
-        return group_layout(self.plan, group)
+        return self._in_bytes[group]
+
+    @cached_property
+    def _in_bytes(self) -> list[GroupLayout]:
+        """Layouts byte by byte; no op needs them."""
+        return [group_layout(self.plan, group) for group in range(len(self._layouts))]
 
     def row_bytes(self, group: int) -> int:
         """Bytes that a slot of a group stores."""
