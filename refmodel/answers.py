@@ -48,15 +48,15 @@ def check_shape(state: Requests, op: Op, answer: object) -> Answer:
         raise Inadmissible("shape", text, "type")
     if not (_are_ints(answer.free) and len(answer.free) == 2):
         raise _bad("free", answer.free, "a tuple of two ints")
-    told = (*ANSWERED[type(op)], "free") if answer.accepted is not False else ("accepted", "free")
+    told = ("accepted",) if answer.accepted is False else ANSWERED[type(op)]
     for item in fields(Answer):
         value = getattr(answer, item.name)
         is_default = type(value) is type(item.default) and value == item.default
-        if item.name not in told and not is_default:
-            text = f"{item.name} is {in_short(value)}; this op answers {', '.join(told)} only"
-            raise Inadmissible("shape", text, item.name)
-        if item.name in told[:-1] and answer.accepted is not False:
+        if item.name in told:
             _check(state, item.name, value)
+        elif item.name != "free" and not is_default:
+            text = f"{item.name} is {in_short(value)}; this op answers"
+            raise Inadmissible("shape", f"{text} {', '.join((*told, 'free'))} only", item.name)
     if answer.accepted is False and type(op) is not Compute:
         text = "accepted is False, but a hit of 0 needs no block; only a compute finds no room"
         raise Inadmissible("room", text)
@@ -66,7 +66,7 @@ def check_shape(state: Requests, op: Op, answer: object) -> Answer:
 def _check(state: Requests, name: str, value: object) -> None:
     """Check a field that an op answers."""
     blocks, groups = range(len(state.references)), len(state.groups)
-    if name == "accepted" and value is not True:
+    if name == "accepted" and type(value) is not bool:
         raise _bad(name, value, "True or False")
     if name == "hit" and type(value) is not int:
         raise _bad(name, value, "an int")

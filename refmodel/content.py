@@ -138,9 +138,8 @@ def prefix_rows(group: int, hashes: npt.NDArray[np.uint64], row_bytes: int) -> B
     Returns:
         Bytes [positions, row bytes].
     """
-    words = np.arange(-(-row_bytes // _WORD_BYTES), dtype=np.uint64)
-    words += np.uint64(group * _GROUP_STRIDE)
-    return _mix(np.add.outer(hashes, words)).view(np.uint8)[:, :row_bytes]
+    words = _numbers(-(-row_bytes // _WORD_BYTES)) + np.uint64(group * _GROUP_STRIDE)
+    return _mix(hashes[:, None] + words).view(np.uint8)[:, :row_bytes]
 
 
 def poison(area: int, size_bytes: int) -> Bytes:

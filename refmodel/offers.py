@@ -86,11 +86,11 @@ def _why_not_in_host(held: Key | None, key: Key) -> tuple[str, str]:
 def judge_lookup(state: Requests, tokens: tuple[int, ...], hit: int) -> None:
     """Check how many of these tokens are said to be cached."""
     judge_prefix(state, hit, len(tokens), "the lookup")
-    blocks, parts = set(state.keys.values()), state.in_host()
+    cached = {*state.keys.values(), *state.in_host()}
     for group, size in enumerate(state.sizes):
         for entry in range(hit // size):
             key = Key(group, entry, tokens[: (entry + 1) * size])
-            if state.is_seen(group, entry, hit) and key not in blocks and key not in parts:
+            if state.is_seen(group, entry, hit) and key not in cached:
                 cause, words = state.why_nowhere(key)
                 text = f"group {group} entry {entry} of the lookup was offered, but {words}"
                 raise Inadmissible("offered", text, cause)

@@ -1,6 +1,5 @@
 """What is known of requests, blocks and host parts: tables, references, keys."""
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -104,9 +103,9 @@ class Requests:
             self.keys[block] for table in request.tables for block in table if block in self.keys
         }
 
-    def in_host(self) -> Counter[Key]:
-        """Keys in the host tier, each as often as it is there."""
-        return Counter(key for parts in self.parts.values() for key in parts.values())
+    def in_host(self) -> dict[Key, None]:
+        """Keys in the host tier, each once, in the order in which slots and parts were filled."""
+        return dict.fromkeys(key for parts in self.parts.values() for key in parts.values())
 
     def why_not(self, block: int, key: Key) -> tuple[str, str]:
         """Why a block does not hold this key: a cause, and words for a person."""
