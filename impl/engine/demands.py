@@ -110,7 +110,7 @@ def demand(one: LayerSet) -> str | None:
     for size, multiple in zip((k, v), _MULTIPLES.get(name, (1, 1)), strict=True):
         if size % multiple:
             return f"needs a multiple of {multiple} elements in a head, not {size}"
-        if name == "int4_per_token_head" and size and size % (2 * _MOST_ROTATED) == 0:
+        if name == "int4_per_token_head" and size & -size > _MOST_ROTATED:
             return f"needs a head that no power of two above {_MOST_ROTATED} divides, not {size}"
     if name == "ultraquant_4bit" and k & (k - 1):
         return f"needs a power of two of elements in a head, not {k}"
