@@ -21,6 +21,17 @@ GEOMETRY = Geometry(
 )
 
 
+def run(model: Cache, op: Op) -> Rows | None:
+    """Run a legal op on a model; what it gathers."""
+    effect = model.apply(op)
+    if effect.rows is None:
+        return None
+    if type(op) is ReadValues:
+        return model.split_values(op, effect.rows)
+    assert type(op) is Read
+    return model.split_rows(op, effect.rows)
+
+
 class Base(Target):
     """The model as a target; ``geometry`` is what it is tried with."""
 
@@ -40,13 +51,7 @@ class Base(Target):
         reason = self.model.refusal(op)
         if reason is not None:
             raise Refused(reason, "as the model says")
-        effect = self.model.apply(op)
-        if effect.rows is None:
-            return None
-        if type(op) is ReadValues:
-            return self.model.split_values(op, effect.rows)
-        assert type(op) is Read
-        return self.model.split_rows(op, effect.rows)
+        return run(self.model, op)
 
     def view(self, area: Area) -> Bytes:
         """See `Target`."""

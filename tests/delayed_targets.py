@@ -6,7 +6,7 @@ schedule decides, and its bytes are what the target shows.
 
 import numpy as np
 
-from kvexact.fuzz.self_check_copy import Base
+from kvexact.fuzz.self_check_copy import Base, run
 from kvexact.impl.simulation.schedules import mixed
 from kvexact.impl.target import Area, Bytes, Facts, Result, Rows
 from kvexact.refmodel.cache import Cache
@@ -61,14 +61,7 @@ class Delayed(Base):
         return self.gather(op)
 
     def gather(self, op: Op) -> Rows | None:
-        rows = self.late.apply(op).rows
-        if isinstance(op, ReadValues):
-            assert rows is not None
-            return self.late.split_values(op, rows)
-        if isinstance(op, Read):
-            assert rows is not None
-            return self.late.split_rows(op, rows)
-        return None
+        return run(self.late, op)
 
     def poll(self, job: int) -> bool:
         return all(op.id != job for op in self.queue)

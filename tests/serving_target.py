@@ -9,12 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from kvexact.impl.target import Area, Bytes, Facts, Result, Rows, Target
+from kvexact.fuzz.self_check_copy import Base
+from kvexact.impl.target import Area, Facts, Result, Rows
 from kvexact.refmodel.answer import HOLE, Answer
-from kvexact.refmodel.cache import Cache
-from kvexact.refmodel.facts import facts
 from kvexact.refmodel.ops import SERVING_OPS, Job, Move, Op
-from kvexact.refmodel.plan import plan
 from kvexact.refmodel.serving_ops import (
     Admit,
     Attend,
@@ -41,20 +39,15 @@ class Request:
         self.preempted = False
 
 
-class ServingTarget(Target):
+class ServingTarget(Base):
     """Sound, unless ``fault`` names a fault."""
 
     op_kinds: ClassVar[frozenset[str]] = frozenset(SERVING_OPS)
     fault: ClassVar[str] = ""
 
-    def plan(self, geometry: Geometry) -> Facts:
-        """See `Target`."""
-        return facts(plan(geometry))
-
     def open(self, geometry: Geometry) -> Facts:
         """See `Target`."""
-        planned = plan(geometry)
-        self.cache = Cache(planned)
+        believed = super().open(geometry)
         self.sizes = [group.block_size for group in geometry.groups]
         self.windows = [group.window_tokens for group in geometry.groups]
         self.references = [0] * geometry.blocks
@@ -62,24 +55,13 @@ class ServingTarget(Target):
         self.keys: dict[int, Key] = {}
         self.requests: dict[int, Request] = {}
         self.host: dict[Place, Key] = {}
-        self.host_slots = planned.host_slots
+        self.host_slots = self.model.plan.host_slots
         self.parts = geometry.host.chunk_blocks
         self.turn = 0
         self.miscounted = 0
         self.stale: dict[Place, Key] = {}
         self.late: list[tuple[int, int, Place]] = []
-        return facts(planned)
-
-    def view(self, area: Area) -> Bytes:
-        """See `Target`."""
-        return self.cache.areas[area]
-
-    def load(self, area: Area, data: Bytes) -> None:
-        """See `Target`."""
-        self.cache.areas[area][:] = data
-
-    def close(self) -> None:
-        """See `Target`."""
+        return believed
 
     def apply(self, op: Op, rows: Rows | None) -> Result:
         """See `Target`."""
@@ -271,21 +253,21 @@ class ServingTarget(Target):
     def _write(self, request: Request, start: int, rows: Rows) -> None:
         place = 0
         for group, size in enumerate(self.sizes):
-            layout = self.cache.layout(group)
+            layout = self.model.layout(group)
             sets = rows[place : place + len(layout.shapes)]
             place += len(layout.shapes)
             for number in range(len(sets[0])):
                 entry, token = divmod(start + number, size)
                 row = b"".join(of_set[number].tobytes() for of_set in sets)
                 where = layout.of_tokens(request.tables[group][entry], size)[token]
-                self.cache.areas["pool"][where] = list(row)
+                self.model.areas["pool"][where] = list(row)
 
     def _attend(self, request: Request) -> Rows:
         found = []
         for group, (size, window) in enumerate(zip(self.sizes, self.windows, strict=True)):
             end = request.computed
             start = 0 if window is None else max(0, end - window + 1)
-            layout = self.cache.layout(group)
+            layout = self.model.layout(group)
             at = 0
             where = [
                 layout.of_tokens(request.tables[group][p // size], size)[p % size]
@@ -294,7 +276,7 @@ class ServingTarget(Target):
             for layers, heads, cell in layout.shapes:
                 width = layers * heads * cell
                 places = np.array([one[at : at + width] for one in where], np.intp)
-                rows = self.cache.areas["pool"][places]
+                rows = self.model.areas["pool"][places]
                 found.append(rows.reshape(len(where), layers, heads, cell))
                 at += width
         return tuple(found)
@@ -355,12 +337,12 @@ class ServingTarget(Target):
         self.late.clear()
 
     def _copy(self, source: Area, target: Area, group: int, block: int, place: Place) -> None:
-        layout = self.cache.layout(group)
+        layout = self.model.layout(group)
         slot, part = place
         pool = layout.image + block * layout.image_strides
-        host = layout.host[part] + slot * self.cache.plan.row_bytes
+        host = layout.host[part] + slot * self.model.plan.row_bytes
         where = {"pool": pool, "host": host}
-        areas = self.cache.areas
+        areas = self.model.areas
         areas[target][where[target]] = areas[source][where[source]]
 
 

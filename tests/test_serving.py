@@ -242,4 +242,4 @@ def test_the_worked_example_of_the_docs() -> None:
     assert wrong is not None
     (line,) = explain_failure(run, wrong).lines
     text = (Path(__file__).parents[1] / "docs/serving.md").read_text()
-    assert line in text.replace("\n  ", " ")
+    assert f"{line}\n" in text
