@@ -8,7 +8,6 @@ the wrong place tells faults apart.
 import numpy as np
 import numpy.typing as npt
 
-from kvexact.fuzz.counts import CHANGING
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.trace import IN_ORDER
 from kvexact.fuzz.wrong import Outcome, Wrong
@@ -29,8 +28,8 @@ from kvexact.refmodel.ops import (
     block_id,
 )
 from kvexact.refmodel.order import Ordered
-from kvexact.refmodel.positions import WritePositions
-from kvexact.refmodel.serving_ops import Attend
+from kvexact.refmodel.positions import ByteOp, WritePositions
+from kvexact.refmodel.serving_ops import Attend, Mutate
 from kvexact.refmodel.timed_ops import Fence
 
 #: In a signature, stands for the op: any that was pending.
@@ -49,25 +48,28 @@ _STORES = {
     Offload: "offload",
     Restore: "restore",
 }
+#: Ops after which nothing is pending; bytes are mutated behind a fence.
+_FENCES = frozenset({Fence, Reset, Mutate})
 #: How many ops a line names that may be pending.
 _SHOWN_MOST = 8
 
 
 def pending_line(run: Run) -> str:
     """The schedule, and what may have been pending at the end."""
+    stored = {op.id for op in run.applied if _stores(op)}
     since: list[str] = []
     for op, happened in zip(run.done, run.recorded, strict=True):
-        if type(op) in (Fence, Reset):
+        if type(op) in _FENCES and happened in ("acted", "no-op"):
             since.clear()
-        elif happened == "acted" and _stores(op):
+        elif happened == "acted" and op.id in stored:
             since.append(f"op {op.id} {KIND_OF[type(op)]}")
     words = {0: ", as late as allowed", IN_ORDER: ", all in order"}.get(run.schedule, "")
     pending = f"; since the last fence: {', '.join(since[-_SHOWN_MOST:])}" if since else ""
     return f"  schedule {run.schedule}{words}{pending}"
 
 
-def _stores(op: Op) -> bool:
-    return KIND_OF[type(op)] in CHANGING or (type(op) is Allocate and op.zero)
+def _stores(op: ByteOp) -> bool:
+    return type(op) in _STORES and (type(op) is not Allocate or op.zero)
 
 
 def stored_last(run: Run, wrong: Wrong) -> str:

@@ -120,6 +120,22 @@ def test_what_a_poll_said_to_be_there_is_compared() -> None:
     )
 
 
+def test_what_a_failing_fence_waited_for_is_named() -> None:
+    """The fence is one of the trace; one before it ended what was pending then."""
+
+    class Itself(Delayed):
+        def pass_time(self, op: Op, *, to_the_end: bool) -> None:
+            super().pass_time(op, to_the_end=to_the_end)
+            if type(op) is Fence and op.id == 5:
+                self.late.areas["host"][-1] ^= 1
+
+    run, wrong = ran(Itself(), *OPS[:2], Fence(3), *OPS[2:3], Fence(5))
+    assert wrong is not None
+    assert explain_failure(run, wrong).lines[-1] == (
+        "  schedule 0, as late as allowed; since the last fence: op 2 offload"
+    )
+
+
 def test_a_poll_must_say_yes_after_a_fence() -> None:
     """Also after the one at the end."""
     for ops in ((*OPS[:3], Fence(4), Poll(5, 2)), OPS[:3]):
