@@ -15,7 +15,7 @@ _DEADLINE_S = 60.0
 
 
 def watched(trace: Trace, target: NamedTarget) -> Timeline | None:
-    """What ran when; None where nothing is ever pending, or the target does not come back.
+    """What ran when; None where nothing is noted, or the target does not come back.
 
     Raises:
         Unavailable: the target cannot run here.
@@ -37,4 +37,5 @@ def _run(trace: Trace, target: NamedTarget) -> Iterator[list[Note]]:
     made = target.make()
     notes = made.take_notes()
     execute(made, trace.geometry, trace.ops, trace.schedule)
-    yield notes or []
+    if notes:
+        yield notes

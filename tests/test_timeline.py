@@ -75,6 +75,11 @@ def test_nothing_is_pending_in_a_synchronous_target() -> None:
     assert watched(Trace(GEOMETRY, OPS), find_target("cpu")) is None
 
 
+def test_without_notes_there_is_no_picture() -> None:
+    """An asynchronous target need not note what it does."""
+    assert watched(Trace(GEOMETRY, OPS), find_target("delayed_targets:Delayed")) is None
+
+
 def test_show_draws_time(tmp_path: Path) -> None:
     """In the terminal a row a moment within 80 columns; in an SVG well-formed lanes."""
     path = tmp_path / "trace.json"
