@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kvexact.fuzz.edits import Program
 from kvexact.fuzz.failure import Failure, explain_failure
-from kvexact.fuzz.reduce import BUDGET, failure_of, reduce_failure
+from kvexact.fuzz.reduce import BUDGET, failure_of, program_of, reduce_failure
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.trace import IN_ORDER, Trace
 from kvexact.fuzz.wrong import Wrong
@@ -45,7 +44,7 @@ def find(
     if again is not None and again[1].signature == failure.signature:
         reduced_run, failure = again
     else:
-        program = Program(run.geometry, tuple(run.done), run.schedule)
+        program = program_of(run)
     if program.schedule != IN_ORDER:
         line = _in_order(failure_of(make_target(), program._replace(schedule=IN_ORDER)))
         failure = replace(failure, lines=(*failure.lines, line))
@@ -90,7 +89,7 @@ def is_lost(make_target: Callable[[], Target], run: Run, failure: Failure) -> bo
     if failure.signature.outcome != "device_lost":
         return False
     try:
-        again = failure_of(make_target(), Program(run.geometry, tuple(run.done), run.schedule))
+        again = failure_of(make_target(), program_of(run))
     except Exception:  # noqa: BLE001 - without a device, a target may fail in any way
         return True
     return again is None or again[1].signature != failure.signature

@@ -215,6 +215,11 @@ class Reducer:
                 place += 1
 
 
+def program_of(run: Run) -> Program:
+    """What a run did."""
+    return Program(run.geometry, tuple(run.done), run.schedule)
+
+
 def failure_of(target: Target, program: Program) -> tuple[Run, Failure] | None:
     """Run a program; its failure, explained, if it fails."""
     run, wrong = execute(target, *program)
@@ -225,7 +230,6 @@ def reduce_failure(
     make_target: Callable[[], Target], run: Run, failure: Failure, budget: int = BUDGET
 ) -> Reducer:
     """Reduce what a run did until it failed; the reducer has the program and its executions."""
-    program = Program(run.geometry, tuple(run.done), run.schedule)
-    reducer = Reducer(make_target, failure.signature, program, budget)
+    reducer = Reducer(make_target, failure.signature, program_of(run), budget)
     reducer.reduce()
     return reducer

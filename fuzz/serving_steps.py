@@ -6,7 +6,7 @@ from kvexact.fuzz.choose import Chooser, chance, pick, weighted
 from kvexact.fuzz.family import Family
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.steps import drawn_in_time, polled
-from kvexact.refmodel.ops import HARNESS_OPS, Op
+from kvexact.refmodel.ops import Op
 from kvexact.refmodel.requests import PREEMPTED, RUNNING, Request
 from kvexact.refmodel.serving_ops import (
     Admit,
@@ -41,11 +41,9 @@ class ServingSteps:
     def __init__(self, chooser: Chooser, family: Family, run: Run) -> None:
         self._state = state = run.serve.state
         self._jobs = run.names.jobs
+        kinds = family.kinds(run.target.op_kinds)
         self._urn = [
-            kind
-            for kind, weight in family.weights.items()
-            for _ in range(weight)
-            if kind in run.target.op_kinds or kind in HARNESS_OPS
+            kind for kind, weight in family.weights.items() for _ in range(weight) if kind in kinds
         ]
         if run.target.is_async:
             self._urn += drawn_in_time(chooser)
