@@ -8,13 +8,14 @@ from time import process_time
 import numpy as np
 
 from kvexact.fuzz.journal import Journal
+from kvexact.fuzz.names import Names
 from kvexact.fuzz.rows import rows_for
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.shown import Known
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.target import Bytes
 from kvexact.refmodel.cache import Cache
-from kvexact.refmodel.ops import Allocate, Dangling, WriteTokens, WriteValues, bind
+from kvexact.refmodel.ops import Dangling, WriteTokens, WriteValues
 from kvexact.refmodel.plan import plan
 
 _LONG_BYTES = 16 * 1024 * 1024
@@ -38,12 +39,12 @@ def _replay(run: Run, target: CpuEngine, spent: dict[str, float]) -> None:
     pool, host = Known(model.areas["pool"]), Known(model.areas["host"])
     target.load("pool", model.areas["pool"])
     target.load("host", model.areas["host"])
-    claimed: dict[int, tuple[int, ...]] = {}
+    names = Names([{} for _ in run.geometry.groups])
     clock = process_time
     for op in run.done:
         start = clock()
         try:
-            bound = bind(op, claimed)
+            bound = names.bind(op)
         except Dangling:
             continue
         legal = model.refusal(bound) is None
@@ -65,8 +66,7 @@ def _replay(run: Run, target: CpuEngine, spent: dict[str, float]) -> None:
         equal = pool.equals(target.view("pool")) and host.equals(target.view("host"))
         spent["compare"] += clock() - start
         assert equal
-        if type(bound) is Allocate:
-            claimed[bound.id] = bound.blocks
+        names.follow(bound)
 
 
 def journal_us(runs: Sequence[Run]) -> float:

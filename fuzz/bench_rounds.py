@@ -17,13 +17,13 @@ from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.demands import fitted_group
 from kvexact.fuzz.dimensions import GroupDraft
 from kvexact.fuzz.drawing import draw_pool, draw_set
+from kvexact.fuzz.draws import steps_of
 from kvexact.fuzz.families import FAMILIES, TIMED
 from kvexact.fuzz.family import VALUE_WEIGHTS, Family
 from kvexact.fuzz.isolate import Isolation
 from kvexact.fuzz.machine import run_item
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.seeds import derive
-from kvexact.fuzz.steps import Mix, Steps
 from kvexact.fuzz.timed import draw_schedule
 from kvexact.impl.engine.engine import CpuEngine, Engine, StreamsEngine
 from kvexact.impl.target import Facts, Result, Rows, Target
@@ -56,14 +56,6 @@ class Round:
     geometries: int = 0
     setup_s: float = 0.0
     runs: list[Run] = field(default_factory=list)
-
-    @property
-    def step_us(self) -> float:
-        return self.steps_s / self.steps * 1e6
-
-    @property
-    def setup_us(self) -> float:
-        return self.setup_s / self.geometries * 1e6
 
 
 class _Clock(Engine):
@@ -194,7 +186,7 @@ def draw_round(number: int, family: Family) -> Round:
         chooser = Prng(derive(number, family.name, example))
         run = Run(target, family.draw(chooser), schedule=draw_schedule(chooser, target))
         if run.open():
-            draw = Steps(run.model, run.names, Mix.draw(chooser, family, target)).draw
+            draw = steps_of(chooser, family, run).draw
             for op_id in range(STEPS):
                 start = process_time()
                 op = draw(chooser, op_id)
@@ -243,7 +235,7 @@ def _prng_example(
     run = Run(target, family.draw(chooser), schedule=draw_schedule(chooser, target))
     done.geometries += 1
     if run.open():
-        draw = Steps(run.model, run.names, Mix.draw(chooser, family, target)).draw
+        draw = steps_of(chooser, family, run).draw
         done.runs.append(run)
         done.setup_s += clock() - start
         start = clock()
