@@ -61,7 +61,7 @@ class Task:
     limits: Limits | None = None
     favour: Favour | None = None
     until: int = 0
-    unreduced: "Done | None" = None
+    unreduced: "Reduced | None" = None
 
     def family_of(self, number: int) -> str:
         """The family of an example, of this round in a soak."""
@@ -219,19 +219,22 @@ def _reduced(
     return finding, sum(1 for one in runs if one.failure and one.failure.signature == signature)
 
 
-def _reduced_again(maker: NamedTarget | Isolation, done: Done) -> Reduced:
+def _reduced_again(maker: NamedTarget | Isolation, met: Reduced) -> Reduced:
     """What a worker that died did not come to; where it does not fail any more, what it met."""
-    assert done.finding is not None
-    trace = done.finding.trace
-    run, wrong = execute(maker.make(), trace.geometry, trace.ops, trace.schedule)
-    if wrong is None:
-        return Reduced(done.number, done.finding)
-    return Reduced(done.number, *_reduced(maker, trace.target, trace.family, run, wrong))
+    trace = met.finding.trace
+    again = _reduced_trace(maker, trace.target, trace)
+    return Reduced(met.number, *again) if again else met
 
 
 def reduce_trace(isolation: Isolation, trace: Trace) -> Finding | None:
     """The reduced finding of a trace; None where it does not fail."""
-    run, wrong = execute(isolation.make(), trace.geometry, trace.ops, trace.schedule)
-    if wrong is None:
-        return None
-    return _reduced(isolation, isolation.named.name, trace.family, run, wrong)[0]
+    reduced = _reduced_trace(isolation, isolation.named.name, trace)
+    return reduced[0] if reduced else None
+
+
+def _reduced_trace(
+    maker: NamedTarget | Isolation, target: str, trace: Trace
+) -> tuple[Finding, int] | None:
+    """As `_reduced`; None where the trace does not fail."""
+    run, wrong = execute(maker.make(), trace.geometry, trace.ops, trace.schedule)
+    return _reduced(maker, target, trace.family, run, wrong) if wrong else None

@@ -29,7 +29,7 @@ class _Place:
     Attributes:
         task: what the next worker here has to do, if this one dies.
         rounds: tells it of rounds, in a soak.
-        reducing: a failure that it has told, and is reducing.
+        reducing: a failure that it has told, and is reducing, as it was met.
         falls: how often it died where it is, though its target is isolated.
     """
 
@@ -37,7 +37,7 @@ class _Place:
     task: Task
     child: Child
     rounds: Connection | None
-    reducing: Done | None = None
+    reducing: Reduced | None = None
     falls: int = 0
 
     def receive(self) -> list[Item]:
@@ -61,7 +61,7 @@ class _Place:
             return
         known = self.task.known | ({item.signature} if item.signature else set())
         self.task = replace(self.task, first=item.number + self.task.step, known=known)
-        self.reducing = item if item.finding else None
+        self.reducing = Reduced(item.number, item.finding) if item.finding else None
 
     def _fell(self, end: Died) -> list[Item]:
         """A worker died whose target is isolated: whatever killed it, it is tried again."""
@@ -74,10 +74,10 @@ class _Place:
             return [Fallen(f"{how}; its target did not do that, so it is tried again")]
         self.falls = 0
         reducing, self.reducing = self.reducing, None
-        if reducing is not None and reducing.finding is not None:
+        if reducing:
             self.task = replace(self.task, unreduced=None)
             text = f"{how}, {_FALLS_MOST} times; that failure stays as it was met"
-            return [Fallen(text), Reduced(number, reducing.finding)]
+            return [Fallen(text), reducing]
         text = f"{how}, {_FALLS_MOST} times; that example is left out"
         family = self.task.family_of(number)
         self.task = replace(self.task, first=number + self.task.step)
@@ -86,8 +86,8 @@ class _Place:
     def _obituary(self, end: Died) -> list[Item]:
         """What a worker was doing when its target killed it."""
         reducing, self.reducing = self.reducing, None
-        if reducing is not None and reducing.finding is not None:
-            return [Reduced(reducing.number, reducing.finding)]
+        if reducing:
+            return [reducing]
         task = self.task
         assert task.journal is not None
         found = journal.recover(task.journal)
