@@ -2,6 +2,7 @@
 
 import os
 import re
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
@@ -115,29 +116,24 @@ def soak_command(
     with Stop() as stop:
         with saves(out):
             reserve = Reserve(out)
-        try:
+        with closing(reserve):
             with saves(out):
                 source = Workers(task, workers, out)
             keeper = Keeper(target, limits, state, tally, reserve, source, console)
-            try:
-                with in_child(target), Progress(console) as progress:
-                    whole = Soak(
-                        tally,
-                        source,
-                        keeper.report,
-                        progress.show,
-                        max_ops,
-                        max_time,
-                        stopped=lambda: stop.asked or reserve.given_up,
-                        counted=keeper.counted,
-                        came=keeper.came,
-                        fell=console.say,
-                        start=first,
-                    ).run()
-            finally:
-                source.close()
-        finally:
-            reserve.close()
+            with closing(source), in_child(target), Progress(console) as progress:
+                whole = Soak(
+                    tally,
+                    source,
+                    keeper.report,
+                    progress.show,
+                    max_ops,
+                    max_time,
+                    stopped=lambda: stop.asked or reserve.given_up,
+                    counted=keeper.counted,
+                    came=keeper.came,
+                    fell=console.say,
+                    start=first,
+                ).run()
         interrupted = not whole and not reserve.given_up
         ended = "interrupted" if interrupted else ""
         if reserve.given_up:
