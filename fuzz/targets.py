@@ -4,7 +4,6 @@ A name may end with ``@variant``: which of several that a class stands for, such
 """
 
 import json
-import signal
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -133,11 +132,11 @@ def try_import(name: str) -> None:
         check=False,
     ).returncode
     if ended != _TRIED:
-        known = {-number.value: number.name for number in signal.Signals}
-        how = known.get(ended, f"exit status {ended}")
+        from kvexact.fuzz.target_process import as_death
+
         raise UnknownTarget(
             f"target {name!r:.80} cannot be imported: {module} ends the process that imports it "
-            f"({how}); mend the module"
+            f"({as_death(ended).name}); mend the module"
         )
 
 
