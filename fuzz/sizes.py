@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kvexact.refmodel.address import content_bytes, page_bytes
+from kvexact.refmodel.plan import round_up
 from kvexact.refmodel.spec import Geometry, Group, LayerSet, Refused
 
 SizeOf = Callable[[Group, LayerSet], int]
@@ -29,7 +30,7 @@ def chunk_bytes(groups: Sequence[Group], chunk_blocks: int) -> int:
 def storage_bytes(geometry: Geometry) -> int:
     """About how much memory pool and host tier take; also where the geometry is refused."""
     pool = geometry.base_offset_bytes + logical_bytes(geometry.groups, geometry.blocks)
-    aligned = -(-pool // geometry.tail_alignment) * geometry.tail_alignment
+    aligned = round_up(pool, geometry.tail_alignment)
     return max(pool, geometry.physical_bytes or aligned) + geometry.host.capacity_bytes
 
 

@@ -148,7 +148,7 @@ def test_model_stands_alone() -> None:
 
 
 PLAIN_DATA = tuple(
-    [f"kvexact.refmodel.{name}" for name in ("spec", "ops", "timed_ops", "serving_ops", "answer")]
+    f"kvexact.refmodel.{name}" for name in ("spec", "ops", "timed_ops", "serving_ops", "answer")
 )
 
 
