@@ -15,7 +15,13 @@ from kvexact.fuzz.raw_families import (
     padded,
     refusals,
 )
-from kvexact.fuzz.served_families import served, served_chunked, served_groups, served_hybrid
+from kvexact.fuzz.served_families import (
+    served,
+    served_chunked,
+    served_groups,
+    served_hybrid,
+    served_requests,
+)
 from kvexact.fuzz.serving_families import serving, serving_windows
 from kvexact.fuzz.timed_families import timed, timed_groups, timed_values
 from kvexact.fuzz.value_families import hybrid, latent, values
@@ -68,6 +74,13 @@ SERVED: dict[str, Family] = {
         Family("served_groups", served_groups, "groups that agree about pages; unequal pages"),
         Family("served_hybrid", served_hybrid, "attention and states, padded to one page size"),
         Family("served_chunked", served_chunked, "the same, several blocks in a host chunk"),
+        Family(
+            "served_requests",
+            served_requests,
+            "requests over these, and a host tier that is too small for them",
+            weights=SERVING_WEIGHTS,
+            illegal_percent=0,
+        ),
     )
 }
 #: Families for asynchronous targets, beside those for all.

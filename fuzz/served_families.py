@@ -70,6 +70,16 @@ def served_chunked(chooser: Chooser) -> Geometry:
     return replace(geometry, host=replace(host, chunk_blocks=parts, capacity_bytes=capacity))
 
 
+def served_requests(chooser: Chooser) -> Geometry:
+    """Groups of token pages with blocks for several requests, and few host slots."""
+    draw = pick(chooser, (served, served_groups))
+    geometry = draw(chooser)
+    groups, host = len(geometry.groups), geometry.host
+    blocks = groups * pick(chooser, (4, 5, 6, 8)) + pick(chooser, (0, 1))
+    host = replace(host, capacity_bytes=groups * host.capacity_bytes)
+    return replace(geometry, blocks=blocks, host=host)
+
+
 def _layers(chooser: Chooser) -> LayerSetDraft:
     size = pick(chooser, _HEAD_SIZES)
     layers, heads = pick(chooser, (1, 2, 2, 3)), pick(chooser, (1, 2, 2, 3))

@@ -30,6 +30,7 @@ from kvexact.impl.adapters.vllm.known import FINDINGS, Known, Seen, known_findin
 from kvexact.impl.adapters.vllm.process import end_all, process_of
 from kvexact.impl.target import Target, Unavailable
 from kvexact.refmodel.ops import Allocate, Job, Move, Offload, Op, Restore, Slot, WriteTokens
+from kvexact.refmodel.serving_ops import Admit, Attend, Compute, Lookup, Store
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
 
 #: Acted ops within which each seed bug is found.
@@ -134,6 +135,24 @@ OPS: tuple[Op, ...] = (
 @pytest.mark.parametrize("order", ["BLHNC", "LBNHC", "BHLNC", "LBHNC"])
 def test_the_newest_release_keeps_what_it_moves(order: str) -> None:
     assert outcome("vllm-offload@0.33.0", replace(GEOMETRY, order=order), OPS) == "sound"
+
+
+@pytest.mark.parametrize("blocks", [12, 13])
+def test_hits_and_victims_are_those_of_a_releases_own_manager(blocks: int) -> None:
+    """Both policies of eviction: the other one is used where the number of blocks is odd."""
+    geometry = replace(GEOMETRY, blocks=blocks, host=replace(GEOMETRY.host, capacity_bytes=8192))
+    first, other = (1,) * 33, (2,) * 33
+    ops: tuple[Op, ...] = (
+        *(Admit(0, first), Compute(1, 0, 33), Store(2, 0), Attend(3, 0)),
+        *(Admit(4, first), Attend(5, 4), Admit(6, other), Compute(7, 6, 33)),
+        *(Store(8, 6), Lookup(9, first), Lookup(10, other), Admit(11, other), Attend(12, 11)),
+    )
+    run, wrong = execute(of_release("vllm-offload@0.33.0").make(), geometry, ops)
+    assert wrong is None
+    answers = run.serve.answers
+    assert (answers[4].hit, answers[4].loads) == (32, (Job(0, (Move(3, 0, 0), Move(4, 1, 0))),))
+    assert sorted(answers[8].evicted) == [0, 1]
+    assert [answers[op].hit for op in (9, 10, 11)] == [0, 32, 32]
 
 
 def test_head_planes_are_not_registered() -> None:

@@ -12,12 +12,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from kvexact.impl.adapters.vllm.answers import answer_of, tuples
 from kvexact.impl.adapters.vllm.home import Home
 from kvexact.impl.adapters.vllm.known import BY_BYTES
 from kvexact.impl.adapters.vllm.process import Process, Unfit, process_of
 from kvexact.impl.adapters.vllm.published import cell_bytes, publishes
-from kvexact.impl.target import Area, Bytes, Facts, FreeBytes, Rows, Target
+from kvexact.impl.target import Area, Bytes, Facts, FreeBytes, Result, Rows, Target
 from kvexact.refmodel import ops
+from kvexact.refmodel.ops import KIND_OF, SERVING_OPS
 from kvexact.refmodel.spec import Geometry, Refused
 
 _FITS_KEPT = 4096
@@ -150,9 +152,9 @@ class VllmTarget(Target):
         ]
         told = self.told_with_bytes if self.by_bytes else ("",)
         facts = answer["facts"].items()
-        return {name: _tuples(value) for name, value in facts if name.endswith(told)}
+        return {name: tuples(value) for name, value in facts if name.endswith(told)}
 
-    def apply(self, op: ops.Op, rows: Rows | None) -> Rows | None:
+    def apply(self, op: ops.Op, rows: Rows | None) -> Result:
         """See `Target`."""
         process = self.process()
         match op:
@@ -185,8 +187,14 @@ class VllmTarget(Target):
             whole[start : start + array.size] = array.reshape(-1)
             start += array.size
 
+    def _rows_of_all(self, count: int) -> Rows:
+        return self._taken([(count, *shape) for group in self._shapes for shape in group])
+
     def _rows(self, group: int, count: int) -> Rows:
-        shapes = [(count, *shape) for shape in self._shapes[group]]
+        return self._taken([(count, *shape) for shape in self._shapes[group]])
+
+    def _taken(self, shapes: list[tuple[int, ...]]) -> Rows:
+        """Rows from shared memory, one array of a shape after the other."""
         sizes = [int(np.prod(shape)) for shape in shapes]
         whole, start, rows = self.process().rows.take(sum(sizes)), 0, []
         for shape, size in zip(shapes, sizes, strict=True):
@@ -230,12 +238,22 @@ class VllmOffload(VllmViews):
     """The offloading connector, registered, and its transfer workers."""
 
     session = "offload"
-    op_kinds = VllmViews.op_kinds | {"offload", "restore", "evict"}
-    families: ClassVar[tuple[str, ...] | None] = (*_FAMILIES, "served_chunked")
+    op_kinds = VllmViews.op_kinds | {"offload", "restore", "evict"} | SERVING_OPS.keys()
+    families: ClassVar[tuple[str, ...] | None] = (*_FAMILIES, "served_chunked", "served_requests")
     free: ClassVar[tuple[FreeBytes, ...]] = (
         *VllmViews.free,
         FreeBytes("restore", "block_padding", _WHOLE_BLOCKS),
     )
+
+    def apply(self, op: ops.Op, rows: Rows | None) -> Result:
+        """See `Target`; requests are followed by the release's own manager of the host tier."""
+        kind = KIND_OF[type(op)]
+        if kind not in SERVING_OPS:
+            return super().apply(op, rows)
+        if rows is not None:
+            self._put(rows)
+        told = self.process().ask("serve", kind=kind, **asdict(op))
+        return self._rows_of_all(told["count"]) if kind == "attend" else answer_of(told)
 
     @classmethod
     def _host_fits(cls, geometry: Geometry, traits: dict[str, Any]) -> bool:
@@ -256,7 +274,3 @@ class VllmSimple(VllmViews):
     @classmethod
     def _host_fits(cls, geometry: Geometry, _traits: dict[str, Any]) -> bool:
         return geometry.host.row_alignment == 1 and geometry.host.chunk_blocks == 1
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value

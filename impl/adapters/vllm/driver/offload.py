@@ -8,6 +8,7 @@ from typing import Any
 from kvexact.impl.adapters.vllm.driver import release
 from kvexact.impl.adapters.vllm.driver.facts import Map, region_facts
 from kvexact.impl.adapters.vllm.driver.pool import REFUSALS, Pool, Unfit, in_configuration
+from kvexact.impl.adapters.vllm.driver.requests import Jobs, Requests
 from kvexact.impl.adapters.vllm.driver.standins import Memory
 from kvexact.impl.adapters.vllm.driver.symbols import need
 
@@ -60,7 +61,20 @@ class Offload:
             found["host.row_bytes"] = row
         return found
 
-    def move(self, jobs: list[tuple[int, list[list[int]]]], *, store: bool) -> None:
+    def requests(self, pool: Pool) -> Requests:
+        """Requests whose host tier the release's own manager keeps.
+
+        Raises:
+            Unfit: host slots have several blocks; keys would be those of whole chunks.
+        """
+        if self._parts > 1:
+            raise Unfit("requests are served with one block in a host slot")
+        _, slots = release.host_rows(self._spec)
+        sizes = [group["block_size"] for group in pool.geometry["groups"]]
+        manager = self._spec.get_manager()
+        return Requests(manager, sizes, pool.geometry["blocks"], slots, self.move)
+
+    def move(self, jobs: Jobs, *, store: bool) -> None:
         """Move blocks to or from the host tier; several groups in one transfer if possible."""
         for taken in transfers(jobs, self._parts):
             self._transfer(taken, store=store)
@@ -78,15 +92,20 @@ class Offload:
         self._worker.shutdown()
 
 
-def extra_config(pool: Pool, capacity_bytes: int) -> dict[str, int]:
-    """What a user writes for a host tier of this size, and for chunks of several blocks."""
+def extra_config(pool: Pool, capacity_bytes: int) -> dict[str, Any]:
+    """What a user writes for a host tier of this size, and for chunks of several blocks.
+
+    A geometry has no word for the policy of eviction: it is the other one where blocks are odd.
+    """
     parts = pool.geometry["host"]["chunk_blocks"]
     tokens = pool.geometry["groups"][0]["block_size"]
-    more = release.chunk_option(tokens, parts) if parts > 1 else {}
+    more: dict[str, Any] = release.chunk_option(tokens, parts) if parts > 1 else {}
+    if pool.geometry["blocks"] % 2:
+        more["eviction_policy"] = "arc"
     return {"cpu_bytes_to_use": capacity_bytes, **more}
 
 
-def transfers(jobs: list[tuple[int, list[list[int]]]], parts: int) -> Iterator[dict[int, Run]]:
+def transfers(jobs: Jobs, parts: int) -> Iterator[dict[int, Run]]:
     """Jobs as transfers, each of at most one run of every group."""
     waiting = [(group, run) for group, moves in jobs for run in runs(moves, parts)]
     while waiting:

@@ -259,6 +259,24 @@ def chunk_option(tokens: int, blocks: int) -> dict[str, int]:
     return {"block_size": tokens * blocks}
 
 
+def request_context(name: str) -> Any:
+    """What the offloading manager is told of a request."""
+    return need("vllm.v1.kv_offload.base:ReqContext")(req_id=name)
+
+
+def offload_key(context: Any, digest: bytes, group: int, end: int) -> bytes:
+    """A block's key; a request may know at which token it ends."""
+    key: bytes = need("vllm.v1.kv_offload.base:make_offload_key")(digest, group)
+    if hasattr(context, "set_offload_key_position"):
+        context.set_offload_key_position(key, end)
+    return key
+
+
+def is_hit(found: Any) -> bool:
+    """Whether a key is there and loadable, by what a lookup found: once a truth value."""
+    return found is True or getattr(found, "name", "") == "HIT"
+
+
 def version() -> str:
     """The release's own number; empty where a checkout has none."""
     return str(find("vllm._version:__version__", "vllm.version:__version__") or "")
