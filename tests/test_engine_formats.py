@@ -1,7 +1,7 @@
 """Every page format in the engine's layout: sizes and places as worked by hand, bytes of a page."""
 
 from collections.abc import Callable
-from itertools import product
+from itertools import product, starmap
 
 import numpy as np
 import pytest
@@ -335,7 +335,9 @@ SCATTERED["fp32_cpu_vec", "k"] = elements(4, columns)
 
 
 def strips_of(plan: Plan, group: int = 0, consumer: str = "write") -> list[Strip]:
-    return Views(plan, None).field_strips(plan.groups[group], consumer)  # type: ignore[arg-type]
+    views = Views(plan, None)  # type: ignore[arg-type]
+    planned = plan.groups[group]
+    return list(starmap(Strip, views.field_strips(planned, views.group_views(planned, consumer))))
 
 
 def place(group: GroupPlan, strip: Strip, slot):  # an int, or an array of them

@@ -194,8 +194,7 @@ class Cache:
 
     def offload(self, op: Offload, _: Rows | None) -> None:
         jobs = self.host.moves(self.blocks, op.jobs)
-        places = [place for job in jobs for place in zip(job.slots, job.parts, strict=True)]
-        distinct("part", places)
+        distinct("part", [move[1:] for job in op.jobs for move in job.moves])
         for job in jobs:
             self.blocks.require_owned(job.group, job.blocks)
         self.host.require_room(jobs)

@@ -33,8 +33,7 @@ class Copies:
         sources, targets = zip(*pairs, strict=True)
         work = Work(consumer, index, sources, targets)
         scratch = self.order.stage(2 * WORD_BYTES * total)
-        scratch.words[:total] = [block * first for block in sources]
-        scratch.words[total : 2 * total] = [block * first for block in targets]
+        scratch.words[: 2 * total] = [block * first for block in (*sources, *targets)]
         self.device.push(COMPUTE, 2 * WORD_BYTES * total)
         start = scratch.device
         for size in self.waves(pairs):

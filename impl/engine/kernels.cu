@@ -155,8 +155,8 @@ KV_FUNCTION Task task_of(const Segment& piece) {
 #else
   address |= reinterpret_cast<uint64_t>(piece.target);
 #endif
-  int64_t width = address % 16 == 0 ? 16 : address % 8 == 0 ? 8 : address % 4 == 0 ? 4 : 1;
-  int64_t wide = piece.bytes / width, rest = piece.bytes % width;
+  int64_t shift = address % 16 == 0 ? 4 : address % 8 == 0 ? 3 : address % 4 == 0 ? 2 : 0;
+  int64_t width = int64_t{1} << shift, wide = piece.bytes >> shift, rest = piece.bytes & (width - 1);
 #ifdef KVEXACT_FAULT_REST_OF_TILE_LOST
   if (wide) rest = 0;
 #endif
@@ -237,7 +237,7 @@ static int reach(Context* context, Area area, const char* place, int64_t bytes, 
   int error = NONE;
   if (address < bounds[0] || bytes > bounds[1] - bounds[0] || address > bounds[1] - bytes)
     error = OUT_OF_BOUNDS;
-  else if (address % width)
+  else if (address & (width - 1))  // a width is a power of two
     error = MISALIGNED;
   if (error) {
     context->bad_address = address;
@@ -265,8 +265,9 @@ template <class Kernel>
 static int launch(void* handle, const Kernel& kernel, int64_t tasks) {
   Context* context = static_cast<Context*>(handle);
   // All ranges first, so that a launch which leaves its memory does nothing at all.
+  std::vector<Segment> pieces(static_cast<size_t>(tasks));
   for (int64_t index = 0; index < tasks; index++) {
-    Segment piece = Kernel::segment(kernel, index);
+    const Segment piece = pieces[index] = Kernel::segment(kernel, index);
     int error = NONE;
     if (piece.source) error = reach(context, Kernel::from, piece.source, piece.bytes, 1);
     if (!error && piece.target) error = reach(context, Kernel::to, piece.target, piece.bytes, 1);
@@ -278,7 +279,7 @@ static int launch(void* handle, const Kernel& kernel, int64_t tasks) {
     int64_t live = tasks - first < context->lanes ? tasks - first : context->lanes, steps = 0;
     for (int64_t lane = 0; lane < live; lane++) {
       int64_t index = context->reverse ? tasks - 1 - first - lane : first + lane;
-      wave[lane] = task_of(Kernel::segment(kernel, index));
+      wave[lane] = task_of(pieces[index]);
       if (wave[lane].steps) meet(context->met[Kernel::number], wave[lane]);
       if (wave[lane].steps > steps) steps = wave[lane].steps;
     }

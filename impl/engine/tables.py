@@ -102,16 +102,20 @@ class BlockTable:
             values: what is stored or gathered are real values, not raw bytes.
         """
         real = [slot for slot in slots if slot is not None]
-        blocks = self.ids([slot[0] for slot in real])  # type: ignore[misc]  # handles are bound
-        _within("token", [slot[1] for slot in real], self.block_slots[group])
+        named, tokens = zip(*real, strict=True) if real else ((), ())
+        blocks = self.ids(named)
+        _within("token", tokens, self.block_slots[group])
         if values:
             self.require_format(group)
         if unique:
             distinct("slot", real)
         self.require_owned(group, blocks)
         per_block = self.slots_of_block(group)
-        known = iter(blocks)
-        return [-1 if slot is None else next(known) * per_block + slot[1] for slot in slots]
+        found = [block * per_block + token for block, token in zip(blocks, tokens, strict=True)]
+        if len(real) < len(slots):
+            known = iter(found)
+            found = [-1 if slot is None else next(known) for slot in slots]
+        return found
 
     def pairs(self, group: int, pairs: Sequence[Pair], tokens: int | None) -> list[tuple[int, int]]:
         """Pairs of blocks to copy, checked for range and owner."""
@@ -159,9 +163,9 @@ class HostTable:
         found = []
         for job in jobs:
             group = table.group(job.group)
-            blocks = table.ids([move[0] for move in job.moves])  # type: ignore[misc]  # bound
-            slots = self.ids([move[1] for move in job.moves])
-            parts = [move[2] for move in job.moves]
+            named, slots, parts = zip(*job.moves, strict=True) if job.moves else ((), (), ())
+            blocks = table.ids(named)
+            _within("host slot", slots, self.slots)
             _within("part", parts, self.chunk_blocks)
             found.append(Moves(group, blocks, slots, parts))
         return found

@@ -119,20 +119,20 @@ class Transfers:
 
     def run(self, jobs: Sequence[Moves], *, to_pool: bool) -> None:
         """Move all that the jobs name; elements of one op do not depend on each other."""
-        count = sum([len(job.blocks) * len(self.groups[job.group].layers) for job in jobs])
-        if not count:
-            return
         transfer = Transfer([job for job in jobs if job.blocks], to_pool)
+        if not transfer.jobs:
+            return
         order, device = self.order, self.device
+        words, ends = self._by_layer(transfer, self._describe(transfer))
+        count = words.shape[1]
         slow = self._why_slow(transfer, count)
-        scratch = order.stage(3 * WORD_BYTES * count)
-        words = scratch.words[: 3 * count].reshape(3, count)
-        self._describe(transfer, words)
-        ends = self._by_layer(transfer, words)
-        stream = order.before(transfer)
         if not slow:
             words[2] //= WORD_BYTES
-            device.push(stream, 3 * WORD_BYTES * count)
+        scratch = order.stage(words.nbytes)
+        scratch.words[: 3 * count] = words.reshape(-1)
+        stream = order.before(transfer)
+        if not slow:
+            device.push(stream, words.nbytes)
         any_order = order.any_order(transfer)
         marks = []
         start = 0
@@ -159,24 +159,20 @@ class Transfers:
         long = any(runs.longest >= FAST_RUN_BYTES for runs in slow)
         return "of long runs" if long else "of odd runs"
 
-    def _describe(self, transfer: Transfer, words: Words) -> None:
-        """Fill in [column, descriptor]: pool addresses, host addresses, lengths."""
-        at = 0
+    def _describe(self, transfer: Transfer) -> Words:
+        """[column, descriptor]: pool addresses, host addresses, lengths."""
+        tables = []
         for job in transfer.jobs:
-            runs = self.groups[job.group]
             places = self.places(job, to_pool=transfer.to_pool)
             elements = np.array([*places, [1] * len(job.blocks)], np.int64).T
-            end = at + len(elements) * len(runs.layers)
-            table = words[:, at:end].reshape(3, len(elements), len(runs.layers))
-            np.matmul(elements, runs.descriptors, out=table)
-            at = end
+            tables.append(np.matmul(elements, self.groups[job.group].descriptors).reshape(3, -1))
+        return tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1)
 
-    def _by_layer(self, transfer: Transfer, words: Words) -> list[int]:
-        """Sort descriptors by layer where layers go one by one; the ends of these."""
+    def _by_layer(self, transfer: Transfer, words: Words) -> tuple[Words, list[int]]:
+        """The descriptors, layer after layer where these go one by one, and the ends of these."""
         if not self.order.by_layer(transfer):
-            return [words.shape[1]]
-        jobs = transfer.jobs
-        layers = np.concatenate([np.tile(self.groups[j.group].layers, len(j.blocks)) for j in jobs])
-        words[:] = words[:, np.argsort(layers, kind="stable")]
+            return words, [words.shape[1]]
+        groups = [(self.groups[job.group], len(job.blocks)) for job in transfer.jobs]
+        layers = np.concatenate([np.tile(runs.layers, blocks) for runs, blocks in groups])
         ends: list[int] = np.cumsum(np.bincount(layers)).tolist()
-        return ends
+        return words[:, np.argsort(layers, kind="stable")], ends

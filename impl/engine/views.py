@@ -4,14 +4,14 @@ A kernel sees a list of strips: one contiguous piece of one layer, with its own 
 Fields of a cell are strips of a token; runs of a page are strips of a whole block.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from kvexact.impl.engine.device import WORD_BYTES, Device
-from kvexact.impl.engine.plans import FieldView, GroupPlan, Plan, SetPlan, Shape
+from kvexact.impl.engine.plans import FieldView, GroupPlan, Plan, SetPlan
 
 
 class Strip(NamedTuple):
@@ -42,6 +42,7 @@ class Views:
         self.plan = plan
         self.device = device
         self._tables: dict[tuple[str, int], Table] = {}
+        self._of_slots: list[tuple[tuple[GroupPlan, list[list[FieldView]]], Table]] = []
 
     def table(self, consumer: str, index: int) -> Table:
         """Strips of group ``index`` for a consumer.
@@ -51,18 +52,26 @@ class Views:
         """
         table = self._tables.get((consumer, index))
         if table is None:
-            group = self.plan.groups[index]
-            match consumer:
-                case "copy":
-                    strips = self.copy_runs(group)
-                case "zero":
-                    strips = self.zero_runs(group)
-                case _:
-                    strips = self.field_strips(group, consumer)
-            words = np.fromiter(chain.from_iterable(strips), np.int64)
-            table = Table(self.device.table(words), len(strips))
-            self._tables[consumer, index] = table
+            table = self._tables[consumer, index] = self._made(consumer, self.plan.groups[index])
         return table
+
+    def _made(self, consumer: str, group: GroupPlan) -> Table:
+        match consumer:
+            case "copy":
+                return self._stored(self.copy_runs(group))
+            case "zero":
+                return self._stored(self.zero_runs(group))
+        views = self.group_views(group, consumer)
+        for known, table in self._of_slots:  # most consumers use the same views
+            if known == (group, views):
+                return table
+        table = self._stored(self.field_strips(group, views))
+        self._of_slots.append(((group, views), table))
+        return table
+
+    def _stored(self, strips: Sequence[tuple[int, ...]]) -> Table:
+        words = np.fromiter(chain.from_iterable(strips), np.int64, len(strips) * len(Strip._fields))
+        return Table(self.device.table(words), len(strips))
 
     def layers(self, consumer: str, index: int) -> list[Table]:
         """The same strips layer by layer, of one layer set after the other."""
@@ -88,42 +97,37 @@ class Views:
         values = consumer == "write_values"
         return [view for view in one.views if not (values and view.field.name == "pad")]
 
-    def field_strips(self, group: GroupPlan, consumer: str) -> list[Strip]:
-        """One strip for each layer, head, field and piece; a row has layer set after layer set."""
-        strips = []
+    def group_views(self, group: GroupPlan, consumer: str) -> list[list[FieldView]]:
+        """Of each layer set the views of what a consumer touches of its slots."""
+        return [
+            [self.view(group, one, view, consumer) for view in self.fields(one, consumer)]
+            for one in group.sets
+        ]
+
+    def field_strips(
+        self, group: GroupPlan, views: Sequence[Sequence[FieldView]]
+    ) -> list[tuple[int, ...]]:
+        """One strip for each layer, field, head and piece; a row has layer set after layer set."""
+        strips: list[tuple[int, ...]] = []
         before = 0
-        for one in group.sets:
-            shape = one.shape
-            row = shape.layers * shape.heads * shape.cell_bytes
-            fields = []
-            for planned in self.fields(one, consumer):
-                view = self.view(group, one, planned, consumer)
-                scatter = view.scatter
-                block, token, size = view.block, view.token, scatter.piece
-                tile, tile_stride = scatter.tile, scatter.tile_stride
-                pieces = self.pieces(view)
-                fields.append(
-                    [
-                        Strip(at + x, block, token, size, before, row, to + y, tile, tile_stride)
-                        for at, to in self.places(shape, view)
+        for one, of_set in zip(group.sets, views, strict=True):
+            heads, cell = range(one.shape.heads), one.shape.cell_bytes
+            row = one.shape.layers * one.shape.heads * cell
+            fields = [(view, self.pieces(view)) for view in of_set]
+            for layer in range(one.shape.layers):
+                for (field, offset, stride, block, head, token, scatter), pieces in fields:
+                    at = offset + layer * stride
+                    to = layer * one.shape.heads * cell + field.cell_offset
+                    fixed = block, token, scatter.piece, before, row
+                    tiles = scatter.tile, scatter.tile_stride
+                    # As a `Strip` has them, which takes longer to make.
+                    strips += [
+                        (at + h * head + x, *fixed, to + h * cell + y, *tiles)
+                        for h in heads
                         for x, y in pieces
                     ]
-                )
-            strips += _by_layer(fields, shape.layers)
             before += row
         return strips
-
-    def places(self, shape: Shape, view: FieldView) -> list[tuple[int, int]]:
-        """Where a field lies in slot 0 of each layer and head, and where in a row."""
-        heads, cell, to = shape.heads, shape.cell_bytes, view.field.cell_offset
-        return [
-            (
-                view.offset + layer * view.layer + head * view.head,
-                (layer * heads + head) * cell + to,
-            )
-            for layer in range(shape.layers)
-            for head in range(heads)
-        ]
 
     def pieces(self, view: FieldView) -> list[tuple[int, int]]:
         """Of each piece of a field where it lies in slot 0, and where in the cell's field."""
@@ -166,13 +170,3 @@ class Views:
                     place = one.offset + layer * one.layer_stride + run * one.run_stride
                     strips.append(Strip(place, one.block_stride, 0, size))
         return strips
-
-
-def _by_layer(fields: list[list[Strip]], layers: int) -> list[Strip]:
-    """Strips of fields, each layer after layer, so that all fields of a layer stand together."""
-    return [
-        strip
-        for layer in range(layers)
-        for strips in fields
-        for strip in strips[len(strips) * layer // layers : len(strips) * (layer + 1) // layers]
-    ]

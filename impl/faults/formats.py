@@ -122,5 +122,5 @@ class _TokensTakenForSlots(BlockTable):
 class _PadWrittenWithValues(Views):
     """Encoded rows are stored up to their even end, their pad byte too."""
 
-    def field_strips(self, group: GroupPlan, consumer: str) -> list[Strip]:
-        return super().field_strips(group, "write" if consumer == "write_values" else consumer)
+    def fields(self, one: SetPlan, consumer: str) -> list[FieldView]:
+        return super().fields(one, "write" if consumer == "write_values" else consumer)
