@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from kvexact.refmodel.ops import (
     Allocate,
+    Claimed,
     Dangling,
     Free,
     Handle,
@@ -29,14 +30,14 @@ class Names:
         live: per group, the owned blocks' handles in the order of allocation.
         freed: handles of blocks that were given back, the latest last.
         stored: (host slot, part) that offloads filled, the latest last.
-        claimed: block ids by the id of the `Allocate` that claimed them, freed or not.
+        claimed: what handles stand for.
         jobs: ids of the transfers, the latest last.
     """
 
     live: list[dict[int, Handle]]
     freed: list[Handle] = field(default_factory=list)
     stored: list[tuple[int, int]] = field(default_factory=list)
-    claimed: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    claimed: Claimed = field(default_factory=Claimed)
     jobs: list[int] = field(default_factory=list)
 
     def bind(self, op: Op) -> Op:
@@ -53,7 +54,7 @@ class Names:
         """Note what an op did that was accepted; its blocks are ids."""
         match op:
             case Allocate(id=op_id, group=group, blocks=blocks):
-                self.claimed[op_id] = blocks
+                self.claimed.claim(op)
                 for nth, block in enumerate(blocks):
                     self.live[group][block] = Handle(op_id, nth)
             case Free(group=group, blocks=names):

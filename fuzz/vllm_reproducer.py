@@ -9,7 +9,7 @@ from kvexact.fuzz.targets import NamedTarget
 from kvexact.fuzz.trace import Trace
 from kvexact.impl.adapters.vllm.reproducer import Device, program, scenario
 from kvexact.impl.adapters.vllm.targets import VllmTarget
-from kvexact.refmodel.ops import Allocate, Dangling, Op, bind
+from kvexact.refmodel.ops import Allocate, Claimed, Dangling, Op, bind
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import Geometry, Refused
 
@@ -67,12 +67,12 @@ def _roomy(trace: Trace, target: NamedTarget) -> Geometry:
 
 def _bound(trace: Trace) -> Iterator[Op]:
     """The trace's ops with block ids in them; those that name nothing are left out."""
-    claimed: dict[int, tuple[int, ...]] = {}
+    claimed = Claimed()
     for op in trace.ops:
         try:
             found = bind(op, claimed)
         except Dangling:
             continue
         if isinstance(found, Allocate):
-            claimed[found.id] = found.blocks
+            claimed.claim(found)
         yield found

@@ -5,7 +5,7 @@ that every sub-list of a trace is a trace; `bind` turns them into block ids befo
 model or a target, and says so when a handle dangles.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -261,6 +261,10 @@ OPS: dict[str, type[Op]] = {**BLOCK_OPS, **TIMED_OPS, **SERVING_OPS, **HARNESS_O
 KIND_OF: dict[type[Op], str] = {op_type: kind for kind, op_type in OPS.items()}
 
 
+#: Makes a named tuple of its items; to call its class takes three times as long.
+_made = tuple.__new__
+
+
 def block_id(block: Block) -> int:
     """The block of a bound op, which is an id."""
     assert type(block) is int, f"{block} is not bound"
@@ -271,26 +275,27 @@ class Dangling(LookupError):
     """A handle whose `Allocate` is not in the trace, was refused, or claimed fewer blocks."""
 
 
-def bind(op: Op, claimed: Mapping[int, tuple[int, ...]]) -> Op:
-    """The same op with every handle replaced by the block id that it stands for.
+class Claimed(dict[Block, int]):
+    """Block ids by the handles on what was claimed, freed or not; an id stands for itself."""
 
-    Args:
-        claimed: block ids by the id of the `Allocate` that claimed them, freed or not.
+    def claim(self, op: Allocate) -> None:
+        """Note the blocks of an op that was done."""
+        for nth, block in enumerate(op.blocks):
+            self[Handle(op.id, nth)] = block
+
+    def __missing__(self, name: Block) -> int:
+        if isinstance(name, int):
+            return name
+        raise Dangling(f"a{name.op}.{name.nth}")
+
+
+def bind(op: Op, claimed: Claimed) -> Op:
+    """The same op with every handle replaced by the block id that it stands for.
 
     Raises:
         Dangling: a handle stands for nothing.
     """
-
-    def block(name: Block) -> int:
-        if isinstance(name, int):
-            return name
-        op_id, nth = name
-        ids = claimed.get(op_id, ())
-        if not 0 <= nth < len(ids):
-            raise Dangling(f"a{op_id}.{nth}")
-        return ids[nth]
-
-    return map_blocks(op, block)
+    return map_blocks(op, claimed.__getitem__)
 
 
 def map_blocks(op: Op, block: Callable[[Block], Block]) -> Op:
@@ -306,7 +311,7 @@ def map_blocks(op: Op, block: Callable[[Block], Block]) -> Op:
         case Offload() | Restore():
             jobs = []
             for group, moves in op.jobs:
-                mapped = [Move(block(name), slot, part) for name, slot, part in moves]
+                mapped = [_made(Move, (block(name), slot, part)) for name, slot, part in moves]
                 jobs.append(Job(group, tuple(mapped)))
             return type(op)(op.id, tuple(jobs))
         case Free() | Zero():
@@ -320,4 +325,4 @@ def map_blocks(op: Op, block: Callable[[Block], Block]) -> Op:
 def _map_slots(
     slots: tuple[Slot | None, ...], block: Callable[[Block], Block]
 ) -> tuple[Slot | None, ...]:
-    return tuple([slot and Slot(block(slot[0]), slot[1]) for slot in slots])
+    return tuple([slot and _made(Slot, (block(slot[0]), slot[1])) for slot in slots])

@@ -23,6 +23,7 @@ from kvexact.refmodel.ops import (
     VALUE_TYPES,
     Allocate,
     Block,
+    Claimed,
     CopyBlocks,
     Dangling,
     Evict,
@@ -435,28 +436,37 @@ BOUND: tuple[Op, ...] = (
 )
 
 
+def claimed(blocks: dict[int, tuple[int, ...]]) -> Claimed:
+    """What allocations with these ids claimed."""
+    found = Claimed()
+    for op_id, ids in blocks.items():
+        found.claim(Allocate(op_id, 0, ids))
+    return found
+
+
 @pytest.mark.parametrize(("op", "bound"), list(zip(ALL, BOUND, strict=True)), ids=str)
 def test_bind(op: Op, bound: Op) -> None:
     """Every handle becomes its block id; ids, pads and everything else stay."""
-    assert bind(op, {0: (4, 5)}) == bound
-    assert type(bind(op, {0: (4, 5)})) is type(op)
-    assert bind(bound, {}) == bound
+    found = bind(op, claimed({0: (4, 5)}))
+    assert found == bound
+    assert type(found) is type(op)
+    assert bind(bound, Claimed()) == bound
 
 
 @pytest.mark.parametrize("op", [op for op, bound in zip(ALL, BOUND, strict=True) if op != bound])
 def test_dangling_handles(op: Op) -> None:
     """A handle on an op that claimed nothing, or less, is dangling, and the message names it."""
     with pytest.raises(Dangling, match=r"^a0\.[01]$"):
-        bind(op, {})
+        bind(op, Claimed())
     with pytest.raises(Dangling, match=r"^a0\.[01]$"):
-        bind(op, {0: (), 1: (4, 5)})
+        bind(op, claimed({0: (), 1: (4, 5)}))
 
 
 @pytest.mark.parametrize("index", [-1, 2, 100])
 def test_handles_do_not_wrap(index: int) -> None:
     """An index outside the claimed blocks dangles; it is not counted from the end."""
     with pytest.raises(Dangling, match=f"a3.{index}"):
-        bind(Zero(0, 0, (Handle(3, index),)), {3: (4, 5)})
+        bind(Zero(0, 0, (Handle(3, index),)), claimed({3: (4, 5)}))
 
 
 def test_map_blocks_visits_references_in_order() -> None:
