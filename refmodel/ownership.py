@@ -26,7 +26,6 @@ from kvexact.refmodel.spec import Geometry
 
 _OF_VALUES = frozenset({WriteValues, ReadValues})
 _WRITES = frozenset({WriteTokens, WriteValues})
-_INT = {int}
 
 
 @dataclass(slots=True)
@@ -44,12 +43,22 @@ class Ownership:
     owners: list[int | None] = field(init=False)
     holders: list[int | None] = field(init=False)
     parts: list[set[int]] = field(init=False)
-    _slots: list[int] = field(init=False)
+    #: What may be named: groups, blocks, tokens by group, host slots, parts of a chunk.
+    _groups: frozenset[int] = field(init=False)
+    _blocks: frozenset[Block] = field(init=False)
+    _tokens: list[frozenset[int]] = field(init=False)
+    _host_slots: frozenset[int] = field(init=False)
+    _parts: frozenset[int] = field(init=False)
     _take_values: list[bool] = field(init=False)
 
     def __post_init__(self) -> None:
         groups = self.geometry.groups
-        self._slots = [slots_of(group, group.layer_sets[0]) for group in groups]
+        slots = [slots_of(group, group.layer_sets[0]) for group in groups]
+        self._groups = frozenset(range(len(groups)))
+        self._blocks = frozenset(range(self.geometry.blocks))
+        self._tokens = [frozenset(range(of_group)) for of_group in slots]
+        self._host_slots = frozenset(range(self.host_slots))
+        self._parts = frozenset(range(self.geometry.host.chunk_blocks))
         self._take_values = [
             all(takes_values(layers.page_format) for layers in group.layer_sets) for group in groups
         ]
@@ -84,12 +93,13 @@ class Ownership:
                 return self._unless_owned(group, blocks)
             case CopyBlocks(group=group, pairs=pairs, tokens=count):
                 both = [block for pair in pairs for block in pair]
-                counted = () if count is None else (count,)
-                if not (self._are_blocks(group, both) and _within(counted, self._slots[group] + 1)):
+                if not self._are_blocks(group, both):
+                    return "range"
+                if count is not None and not 0 <= count <= len(self._tokens[group]):
                     return "range"
                 return self._unless_owned(group, both)
             case Evict(host_slots=host_slots):
-                if not _within(host_slots, len(self.holders)):
+                if not self._host_slots.issuperset(host_slots):
                     return "range"
                 if _repeats(host_slots):
                     return "duplicate"
@@ -99,11 +109,8 @@ class Ownership:
 
     def _slots_refusal(self, op: WriteTokens | WriteValues | Read | ReadValues) -> str | None:
         named = [slot for slot in op.slots if slot is not None]
-        blocks = [block for block, _ in named]
-        if not (
-            self._are_blocks(op.group, blocks)
-            and _within([token for _, token in named], self._slots[op.group])
-        ):
+        blocks, tokens = zip(*named, strict=True) if named else ((), ())
+        if not (self._are_blocks(op.group, blocks) and self._tokens[op.group].issuperset(tokens)):
             return "range"
         if type(op) in _OF_VALUES and not self._take_values[op.group]:
             return "format"
@@ -113,42 +120,32 @@ class Ownership:
 
     def _are_blocks(self, group: int, blocks: Sequence[Block]) -> bool:
         """Whether these are a group and ids of blocks."""
-        if not 0 <= group < len(self._slots):
-            return False
-        return {*map(type, blocks)} <= _INT and _within(_ids(blocks), len(self.owners))
+        return group in self._groups and self._blocks.issuperset(blocks)
 
     def _unless_owned(self, group: int | None, blocks: Sequence[Block]) -> str | None:
         """A reason where one of these blocks has another owner; None stands for nobody."""
-        owners = self.owners
-        return None if {owners[block] for block in _ids(blocks)} <= {group} else "owner"
+        owners = {*map(self.owners.__getitem__, _ids(blocks))}
+        return None if owners <= {group} else "owner"
 
     def _transfer_refusal(self, jobs: tuple[Job, ...], *, to_host: bool) -> str | None:
-        groups: list[int] = []
-        blocks: list[Block] = []
-        slots: list[int] = []
-        parts: list[int] = []
-        for group, moves in jobs:
-            for block, slot, part in moves:
-                groups.append(group)
-                blocks.append(block)
-                slots.append(slot)
-                parts.append(part)
+        moves = [move for job in jobs for move in job.moves]
+        blocks, slots, parts = zip(*moves, strict=True) if moves else ((), (), ())
+        groups = [job.group for job in jobs for _ in job.moves]
         if not (
-            _within([job.group for job in jobs], len(self._slots))
-            and self._are_blocks(0, blocks)
-            and _within(slots, len(self.holders))
-            and _within(parts, self.geometry.host.chunk_blocks)
+            self._groups.issuperset([job.group for job in jobs])
+            and self._blocks.issuperset(blocks)
+            and self._host_slots.issuperset(slots)
+            and self._parts.issuperset(parts)
         ):
             return "range"
-        if _repeats(list(zip(slots, parts, strict=True)) if to_host else blocks):
+        if _repeats([move[1:] for move in moves] if to_host else blocks):
             return "duplicate"
-        owners = self.owners
-        if [owners[block] for block in _ids(blocks)] != groups:
+        if [*map(self.owners.__getitem__, blocks)] != groups:
             return "owner"
         refused = self._crowded(groups, slots) if to_host else self._absent(groups, slots, parts)
         return "host" if refused else None
 
-    def _crowded(self, groups: list[int], slots: list[int]) -> bool:
+    def _crowded(self, groups: list[int], slots: Sequence[int]) -> bool:
         """Whether an offload would put two groups into one host slot."""
         holders: dict[int, int] = {}
         for group, slot in zip(groups, slots, strict=True):
@@ -157,7 +154,7 @@ class Ownership:
                 return True
         return False
 
-    def _absent(self, groups: list[int], slots: list[int], parts: list[int]) -> bool:
+    def _absent(self, groups: list[int], slots: Sequence[int], parts: Sequence[int]) -> bool:
         """Whether a restore asks for what the host tier does not hold."""
         for group, slot, part in zip(groups, slots, parts, strict=True):
             if self.holders[slot] != group or part not in self.parts[slot]:
@@ -168,10 +165,6 @@ class Ownership:
 def _ids(blocks: Sequence[Block]) -> Sequence[int]:
     """The same, of blocks that are ids."""
     return blocks  # type: ignore[return-value]
-
-
-def _within(values: Sequence[int], end: int) -> bool:
-    return not values or (min(values) >= 0 and max(values) < end)
 
 
 def _repeats(values: Sequence[object]) -> bool:
