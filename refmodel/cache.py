@@ -5,6 +5,7 @@ change; whatever else differs in an implementation is a fault. Bytes move in wor
 every field of a group consists of; that is all that words are for.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from kvexact.refmodel.address import Addresses
 from kvexact.refmodel.content import Bytes, poison
+from kvexact.refmodel.held import Places
 from kvexact.refmodel.layout import Mask
 from kvexact.refmodel.ops import (
     Allocate,
@@ -84,6 +86,9 @@ class Cache(Rows):
         super().__init__(planned)
         geometry = planned.geometry
         self.areas: dict[str, Bytes] = {}
+        self._places = [Places(layout, planned.row_bytes) for layout in self._layouts]
+        #: Which row words a write of values stores; None: all.
+        self._stored = [None if item.data.all() else item.data for item in self._layouts]
         self._memory: dict[tuple[str, int], Words] = {}
         words = {w for item in self._layouts for w in (item.cell_word, item.image_word)}
         sizes = (planned.physical_bytes, planned.host_slots * planned.row_bytes)
@@ -112,7 +117,8 @@ class Cache(Rows):
                     self.ownership.owners[block] = group
                 if op.zero:
                     return self._zero(group, blocks)
-                self.written[group][list(blocks)] = False
+                for block in blocks:
+                    self.written[group][block] = False
                 return Effect(bool(blocks))
             case Free(blocks=blocks):
                 for name in blocks:
@@ -148,28 +154,27 @@ class Cache(Rows):
         self.ownership.clear()
         return Effect(acted)
 
-    def _load(self, area: str, word: int, places: Addresses) -> Words:
-        """Words of so many bytes at these places; all that an op reads goes through here."""
-        return self._memory[area, word][places]
+    def _load(self, area: str, word: int, places: Addresses) -> Bytes:
+        """Bytes of words of this size at places; all that an op reads goes through here."""
+        return self._memory[area, word][places].view(np.uint8)
 
-    def _store(self, area: str, places: Addresses, data: Words) -> Effect:
-        """Store words at these places; all that an op writes goes through here."""
-        memory = self._memory[area, data.itemsize]
-        before = memory[places]
-        memory[places] = data
-        changed = np.count_nonzero(before.view(np.uint8) != data.view(np.uint8))
-        return Effect(places.size > 0, before.nbytes, int(changed))
+    def _store(self, area: str, word: int, places: Addresses, data: Bytes) -> Effect:
+        """Store bytes as words at places; all that an op writes goes through here."""
+        memory = self._memory[area, word]
+        before = memory[places].view(np.uint8)
+        memory[places] = data.view(memory.dtype)
+        return Effect(data.size > 0, data.size, int(np.count_nonzero(before != data)))
 
     def _write(self, op: WriteTokens) -> Effect:
         return self._write_rows(op, self.payload(op))
 
     def _write_values(self, op: WriteValues) -> Effect:
-        return self._write_rows(op, self.encoded(op), self._layouts[op.group].data)
+        return self._write_rows(op, self.encoded(op), self._stored[op.group])
 
     def _write_positions(self, op: WritePositions) -> Effect:
         effect = self._write_rows(op, self.positions(op))
-        _, blocks, tokens = _slot_arrays(op.slots[op.defined :])
-        self.written[op.group][blocks, tokens] = False
+        for slot in op.slots[op.defined :]:
+            self.written[op.group][slot] = False
         return effect
 
     def _mutate(self, tag: int) -> Effect:
@@ -180,10 +185,11 @@ class Cache(Rows):
             nobodys = [o is None and b % len(self.written) == group for b, o in enumerate(owners)]
             owned = np.array([owner == group for owner in owners])[:, None]
             blocks, tokens = np.nonzero((owned & ~written) | np.array(nobodys)[:, None])
-            rows = self.undefined(tag, group, blocks * self.slots(group) + tokens)
+            numbers = (blocks * self.slots(group) + tokens).tolist()
             layout = self._layouts[group]
-            places = layout.of_slots(blocks, tokens)
-            effect += self._store("pool", places, in_words(rows, layout.cell_word))
+            places = layout.of_slots(blocks, tokens).reshape(-1)
+            rows = self.undefined(tag, group, numbers).reshape(-1)
+            effect += self._store("pool", layout.cell_word, places, rows)
         return effect
 
     def _write_rows(
@@ -193,29 +199,47 @@ class Cache(Rows):
         stored: Mask | None = None,
     ) -> Effect:
         """Store rows of an op; of each only the words that are ``stored``, or all of them."""
-        kept, blocks, tokens = _slot_arrays(op.slots)
-        self.written[op.group][blocks, tokens] = True
-        layout = self._layouts[op.group]
-        places = layout.of_slots(blocks, tokens)
-        words = in_words(rows if len(kept) == len(rows) else rows[kept], layout.cell_word)
-        if stored is not None and not stored.all():
-            places, words = (item.compress(stored, axis=1) for item in (places, words))
-        return self._store("pool", places, words)
+        named = [slot for slot in op.slots if slot is not None]
+        if not named:
+            return _NOTHING
+        written, word = self.written[op.group], self._layouts[op.group].cell_word
+        for slot in named:
+            written[slot] = True
+        if len(named) < len(rows):
+            rows = rows.compress([slot is not None for slot in op.slots], axis=0)
+        places = self._of_slots(op.group, named)
+        if stored is not None:
+            places = places.reshape(len(named), -1).compress(stored, axis=1).reshape(-1)
+            rows = in_words(rows, word).compress(stored, axis=1).view(np.uint8)
+        return self._store("pool", word, places, rows.reshape(-1))
+
+    def _of_slots(self, group: int, named: list[Slot]) -> Addresses:
+        """Addresses of the cells of slots, at least one, row after row."""
+        cells = self._places[group].cells
+        return np.concatenate([cells[block_id(block)][token] for block, token in named])
+
+    def _of_blocks(self, group: int, blocks: Sequence[Block]) -> Addresses:
+        """Addresses of the content of blocks, at least one, one after the other."""
+        images = self._places[group].images
+        return np.concatenate([images[block_id(block)] for block in blocks])
 
     def _zero(self, group: int, blocks: tuple[Block, ...]) -> Effect:
-        ids = np.array(blocks, np.intp)
-        self.written[group][ids] = False
-        layout = self._layouts[group]
-        places = layout.of_blocks(ids)
-        return self._store("pool", places, np.zeros(places.shape, f"V{layout.image_word}"))
+        if not blocks:
+            return _NOTHING
+        for block in blocks:
+            self.written[group][block_id(block)] = False
+        places, word = self._of_blocks(group, blocks), self._layouts[group].image_word
+        return self._store("pool", word, places, np.zeros(places.size * word, np.uint8))
 
     def _read(self, op: Read | ReadValues) -> Effect:
         layout = self._layouts[op.group]
-        kept, blocks, tokens = _slot_arrays(op.slots)
         rows = np.zeros((len(op.slots), layout.row_bytes), np.uint8)
-        places = layout.of_slots(blocks, tokens)
-        rows[kept] = self._load("pool", layout.cell_word, places).view(np.uint8)
-        return Effect(bool(kept), len(kept) * layout.row_bytes, rows=rows)
+        named = [slot for slot in op.slots if slot is not None]
+        if not named:
+            return Effect(acted=False, rows=rows)
+        found = self._load("pool", layout.cell_word, self._of_slots(op.group, named))
+        rows[[slot is not None for slot in op.slots]] = found.reshape(len(named), -1)
+        return Effect(acted=True, content_bytes=found.size, rows=rows)
 
     def _read_values(self, op: ReadValues) -> Effect:
         effect = self._read(op)
@@ -225,12 +249,14 @@ class Cache(Rows):
 
     def _copy(self, op: CopyBlocks) -> Effect:
         layout, written = self._layouts[op.group], self.written[op.group]
+        cells = self._places[op.group].cells
         count = layout.slots if op.tokens is None else op.tokens
         effect = _NOTHING
         for source, target in op.pairs:
             here, there = block_id(source), block_id(target)
-            data = self._load("pool", layout.cell_word, layout.of_tokens(here, count))
-            effect += self._store("pool", layout.of_tokens(there, count), data)
+            data = self._load("pool", layout.cell_word, cells[here][:count].reshape(-1))
+            places = cells[there][:count].reshape(-1)
+            effect += self._store("pool", layout.cell_word, places, data)
             written[there, :count] = written[here, :count]
         return effect
 
@@ -238,26 +264,35 @@ class Cache(Rows):
         effect = _NOTHING
         holders, held = self.ownership.holders, self.ownership.parts
         for group, moves in jobs:
-            for _, slot, part in moves:
+            if not moves:
+                continue
+            written, host_written = self.written[group], self._host_written[group]
+            for block, slot, part in moves:
                 holders[slot] = group
                 held[slot].add(part)
-            layout = self._layouts[group]
-            blocks, slots, parts = _move_arrays(moves)
-            self._host_written[group][slots, parts] = self.written[group][blocks]
-            data = self._load("pool", layout.image_word, layout.of_blocks(blocks))
-            effect += self._store("host", layout.of_parts(slots, parts, self.plan.row_bytes), data)
+                host_written[slot, part] = written[block_id(block)]
+            here, there, word = self._of_moves(group, moves)
+            effect += self._store("host", word, there, self._load("pool", word, here))
         return effect
 
     def _restore(self, jobs: tuple[Job, ...]) -> Effect:
         effect = _NOTHING
         for group, moves in jobs:
-            layout = self._layouts[group]
-            blocks, slots, parts = _move_arrays(moves)
-            self.written[group][blocks] = self._host_written[group][slots, parts]
-            places = layout.of_parts(slots, parts, self.plan.row_bytes)
-            data = self._load("host", layout.image_word, places)
-            effect += self._store("pool", layout.of_blocks(blocks), data)
+            if not moves:
+                continue
+            written, host_written = self.written[group], self._host_written[group]
+            for block, slot, part in moves:
+                written[block_id(block)] = host_written[slot, part]
+            here, there, word = self._of_moves(group, moves)
+            effect += self._store("pool", word, here, self._load("host", word, there))
         return effect
+
+    def _of_moves(self, group: int, moves: Sequence[Move]) -> tuple[Addresses, Addresses, int]:
+        """Addresses of moves, at least one, in the pool and in the host tier; bytes of a word."""
+        parts = self._places[group].parts
+        there = np.concatenate([parts[slot, part] for _, slot, part in moves])
+        here = self._of_blocks(group, [move.block for move in moves])
+        return here, there, self._layouts[group].image_word
 
 
 def in_words(data: Bytes, size: int) -> Words:
@@ -266,17 +301,3 @@ def in_words(data: Bytes, size: int) -> Words:
     It takes part in no op.
     """
     return data[..., : data.shape[-1] // size * size].view(f"V{size}")
-
-
-def _slot_arrays(slots: tuple[Slot | None, ...]) -> tuple[list[int], Addresses, Addresses]:
-    """Of the slots that are no pads: which they are, their blocks and their tokens."""
-    kept = [i for i, slot in enumerate(slots) if slot is not None]
-    named = [slot for slot in slots if slot is not None]
-    blocks = np.array([slot.block for slot in named], np.intp)
-    return kept, blocks, np.array([slot.token for slot in named], np.intp)
-
-
-def _move_arrays(moves: tuple[Move, ...]) -> tuple[Addresses, Addresses, Addresses]:
-    """Blocks, host slots and parts of moves."""
-    blocks, slots, parts = np.array(moves, np.intp).reshape(-1, 3).T
-    return blocks, slots, parts

@@ -45,17 +45,14 @@ def _numbers(count: int) -> npt.NDArray[np.uint64]:
     return np.arange(count, dtype=np.uint64)
 
 
-def _rows(
-    tag: int, first: int, slots: npt.NDArray[np.int64], words_per_row: int
-) -> npt.NDArray[np.uint64]:
+def _rows(tag: int, first: int, slots: Sequence[int], words_per_row: int) -> npt.NDArray[np.uint64]:
     """Words [slots, words per row], those of slot 0 at position ``first``."""
-    start = slots.astype(np.uint64)
-    start *= np.uint64(words_per_row)
-    start += np.uint64((first + _key(tag)) & _MASK)
-    return _mix(start[:, None] + _numbers(words_per_row))
+    first += _key(tag)
+    starts = [(first + slot * words_per_row) & _MASK for slot in slots]
+    return _mix(np.array(starts, np.uint64)[:, None] + _numbers(words_per_row))
 
 
-def slot_rows(tag: int, group: int, slots: npt.NDArray[np.int64], row_bytes: int) -> Bytes:
+def slot_rows(tag: int, group: int, slots: Sequence[int], row_bytes: int) -> Bytes:
     """Raw content of token slots.
 
     Args:
@@ -74,7 +71,7 @@ def slot_values(
     tag: int,
     group: int,
     layer_set: int,
-    slots: npt.NDArray[np.int64],
+    slots: Sequence[int],
     shape: tuple[int, int, int, int],
     value_type: str,
     style: str,

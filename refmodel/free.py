@@ -65,14 +65,14 @@ def _beside_content(planned: Plan, group: int, block: int) -> Addresses:
     """Addresses of all bytes of a block that are not the group's content."""
     block_of = np.zeros(planned.physical_bytes, np.bool_)
     for other in range(len(planned.placements)):
-        block_of[group_layout(planned, other).of_blocks(np.array([block], np.intp))] = True
+        block_of[group_layout(planned, other).of_block(block)] = True
         for padding in _block_padding(planned, other, block):
             block_of[padding] = True
     if planned.geometry.order[0] == "B":
         main = planned.placements[group][0].grid["B"] * (planned.geometry.blocks > 1)
         start = planned.geometry.base_offset_bytes + block * main
         block_of[start : start + (main or planned.bytes_per_block)] = True
-    block_of[group_layout(planned, group).of_blocks(np.array([block], np.intp))] = False
+    block_of[group_layout(planned, group).of_block(block)] = False
     return np.flatnonzero(block_of)
 
 

@@ -51,18 +51,18 @@ class GroupLayout:
         """Addresses [slot, row word] of slots ``tokens`` of ``blocks``."""
         return self.cells.take(tokens, axis=0) + blocks[:, None] * self.cell_strides
 
-    def of_tokens(self, block: int, count: int) -> Addresses:
-        """Addresses [slot, row word] of the first slots of a block."""
-        return self.cells[:count] + block * self.cell_strides
+    def of_cells(self, block: int) -> Addresses:
+        """Addresses [slot, row word] of all slots of a block."""
+        return self.cells + block * self.cell_strides
 
-    def of_blocks(self, blocks: Addresses) -> Addresses:
-        """Addresses [block, image word] of all content of blocks."""
-        return self.image + blocks[:, None] * self.image_strides
+    def of_block(self, block: int) -> Addresses:
+        """Addresses [image word] of all content of a block."""
+        return self.image + block * self.image_strides
 
-    def of_parts(self, slots: Addresses, parts: Addresses, row_bytes: int) -> Addresses:
-        """Addresses [part, image word] of parts of chunks in rows of the host tier."""
-        rows = slots * (row_bytes // self.image_word)
-        return self.host.take(parts, axis=0) + rows[:, None]
+    def of_part(self, slot: int, part: int, row_bytes: int) -> Addresses:
+        """Addresses [image word] of a part of the chunk in a row of the host tier."""
+        places: Addresses = self.host[part] + slot * (row_bytes // self.image_word)
+        return places
 
     def in_words(self, row_bytes: int) -> "GroupLayout":
         """The same layout with images in words as long as all of them consist of.

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kvexact.refmodel.address import Addresses
-from kvexact.refmodel.cache import Cache, Effect, Words, in_words
+from kvexact.refmodel.cache import Cache, Effect, in_words
+from kvexact.refmodel.content import Bytes
 from kvexact.refmodel.layout import Mask
 from kvexact.refmodel.ops import Offload, Op, Reset, Restore
 from kvexact.refmodel.plan import Plan
@@ -85,19 +86,18 @@ class Ordered(Cache):
         for area, mask in self.unsettled.items():
             mask[self.writers[area] == job] = False
 
-    def _load(self, area: str, word: int, places: Addresses) -> Words:
+    def _load(self, area: str, word: int, places: Addresses) -> Bytes:
         self._meet(area, word, places)
         return super()._load(area, word, places)
 
-    def _store(self, area: str, places: Addresses, data: Words) -> Effect:
-        word = data.itemsize
+    def _store(self, area: str, word: int, places: Addresses, data: Bytes) -> Effect:
         self._meet(area, word, places)
         unsettled = np.ones(word, np.uint8)
         in_words(self.unsettled[area].view(np.uint8), word)[places] = in_words(unsettled, word)
         writers = np.full(word, self._op_id).view(np.uint8)
         in_words(self.writers[area].view(np.uint8), 8 * word)[places] = in_words(writers, 8 * word)
         self.pending |= places.size > 0
-        return super()._store(area, places, data)
+        return super()._store(area, word, places, data)
 
     def _meet(self, area: str, word: int, places: Addresses) -> None:
         """Note whether some of the bytes that an op uses are unsettled."""

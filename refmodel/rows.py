@@ -3,12 +3,11 @@
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from kvexact.refmodel.codecs import decode, encode
 from kvexact.refmodel.content import Bytes, prefix_rows, slot_rows, slot_values
 from kvexact.refmodel.layout import GroupLayout, group_layout, word_bytes
-from kvexact.refmodel.ops import Read, ReadValues, WriteTokens, WriteValues
+from kvexact.refmodel.ops import Read, ReadValues, WriteTokens, WriteValues, block_id
 from kvexact.refmodel.plan import Plan
 from kvexact.refmodel.positions import WritePositions
 from kvexact.refmodel.spec import LayerSet
@@ -86,7 +85,7 @@ class Rows:
         """Rows [position, row byte] of positions of a request."""
         return prefix_rows(op.group, np.array(op.hashes, np.uint64), self.row_bytes(op.group))
 
-    def undefined(self, tag: int, group: int, numbers: npt.NDArray[np.int64]) -> Bytes:
+    def undefined(self, tag: int, group: int, numbers: list[int]) -> Bytes:
         """What a `Mutate` makes of slots, by their numbers in the group's pool."""
         return slot_rows(_UNDEFINED + tag, group, numbers, self.row_bytes(group))
 
@@ -123,14 +122,10 @@ class Rows:
     ) -> tuple[Shape, ...]:
         return self._layouts[op.group].shapes
 
-    def _slot_numbers(self, op: WriteTokens | WriteValues) -> npt.NDArray[np.int64]:
+    def _slot_numbers(self, op: WriteTokens | WriteValues) -> list[int]:
         """Numbers of an op's slots in the group's pool; -1 for a pad row."""
         size = self.slots(op.group)
-        numbers = [
-            -1 if slot is None else slot.block * size + slot.token  # type: ignore[operator]  # bound
-            for slot in op.slots
-        ]
-        return np.array(numbers, np.int64)
+        return [-1 if slot is None else block_id(slot[0]) * size + slot[1] for slot in op.slots]
 
 
 def _join(parts: list[Bytes]) -> Bytes:

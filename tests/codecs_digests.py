@@ -8,14 +8,13 @@ after a change of the contract, and only then.
 import hashlib
 import json
 
-import numpy as np
 from codec_cases import LAYERS
 
 from kvexact.refmodel.codecs import decode, encode
 from kvexact.refmodel.content import slot_values
 from kvexact.refmodel.ops import VALUE_STYLES, VALUE_TYPES
 
-SLOTS = np.arange(-1, 79, dtype=np.int64)
+SLOTS = range(-1, 79)
 
 
 def digests() -> dict[str, dict[str, str]]:

@@ -259,7 +259,7 @@ class ServingTarget(Base):
             for number in range(len(sets[0])):
                 entry, token = divmod(start + number, size)
                 row = b"".join(of_set[number].tobytes() for of_set in sets)
-                where = layout.of_tokens(request.tables[group][entry], size)[token]
+                where = layout.of_cells(request.tables[group][entry])[token]
                 self.model.areas["pool"][where] = list(row)
 
     def _attend(self, request: Request) -> Rows:
@@ -270,7 +270,7 @@ class ServingTarget(Base):
             layout = self.model.layout(group)
             at = 0
             where = [
-                layout.of_tokens(request.tables[group][p // size], size)[p % size]
+                layout.of_cells(request.tables[group][p // size])[p % size]
                 for p in range(start, end)
             ]
             for layers, heads, cell in layout.shapes:

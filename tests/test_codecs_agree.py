@@ -91,7 +91,7 @@ def values_of(
     found = []
     for s, one in enumerate(sets):
         shape = (one.layers, one.kv_heads, one.head_size_k, one.head_size_v)
-        slots = np.arange(first, first + ROWS)
+        slots = range(first, first + ROWS)
         known = style if style in VALUE_STYLES else "plain"
         values = slot_values(tag, 0, s, slots, shape, value_type, known)
         if style == "bits":

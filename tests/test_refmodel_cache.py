@@ -154,10 +154,10 @@ def test_payload_by_slot_number() -> None:
     cache = Bench().cache
     slots = [Slot(block, token) for block in range(5) for token in range(2)]
     rows = cache.payload(WriteTokens(0, 0, (*slots, None), 4))
-    numbers = np.array([*range(10), -1], np.int64)
+    numbers = [*range(10), -1]
     assert rows.tolist() == slot_rows(4, 0, numbers, 3).tolist()
     other = cache.payload(WriteTokens(0, 1, tuple([Slot(b, 0) for b in range(5)]), 4))
-    assert other.tolist() == slot_rows(4, 1, np.arange(5, dtype=np.int64), 4).tolist()
+    assert other.tolist() == slot_rows(4, 1, range(5), 4).tolist()
 
 
 def test_zero() -> None:
@@ -193,7 +193,7 @@ def test_write_values() -> None:
     bench = Bench(TAKE)
     (values,) = bench.cache.values(VALUES)
     assert values.shape == (3, 1, 1, 6)
-    numbers = np.array([5, -1, 0], np.int64)
+    numbers = [5, -1, 0]
     assert np.array_equal(values, slot_values(9, 0, 0, numbers, (1, 1, 2, 1), "bf16", "plain"))
     cells = encode(GEOMETRY.groups[0].layer_sets[0], "bf16", values)
     assert bench.cache.encoded(VALUES).tolist() == cells.reshape(3, 3).tolist()

@@ -25,7 +25,7 @@ SIGNS = (  # of the rotation of int4
     "b09acea68dac010136bc22651c2afed681d125528223f5d51219d04c05c2045f"
     "cc3876b2d3e395155bb8a9d89acdc019769e1c0c700464b36e2405939d35b951"
 )
-SLOTS = np.arange(300, dtype=np.int64)
+SLOTS = range(300)
 ROTATED = {
     "int4_per_token_head": (rotate_signed, rotate_signed),
     "ultraquant_4bit": (rotate_whole,),

@@ -371,7 +371,7 @@ def test_owners_in_formats_of_regions_and_scattered_fields(fmt, field, element):
             break
         start += item.field.width_bytes
     cell = sum(item.field.width_bytes for item in model.plan.placements[0][0].places)
-    addresses = model.layout(0).of_tokens(3, 8)[5]
+    addresses = model.layout(0).of_cells(3)[5]
     position = int(addresses[cell + start + element * unit])  # of head 1
 
     place, owner = locate(model, "pool", position)

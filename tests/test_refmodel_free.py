@@ -1,7 +1,5 @@
 """What a target may declare free: beside content, and only in what an op writes."""
 
-import numpy as np
-
 from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.free import block_padding, page_padding
 from kvexact.refmodel.ops import Job, Move, Restore
@@ -23,7 +21,7 @@ def test_padding_of_a_block_is_all_that_its_owner_has_no_content_in() -> None:
         planned = plan(Geometry(groups, 3, Host(64), order=order))
         op = Restore(0, (Job(1, (Move(1, 0, 0),)),))
         free = block_padding(planned, op)
-        content = Cache(planned).layout(1).of_blocks(np.array([1]))
+        content = Cache(planned).layout(1).of_block(1)
         assert free.tolist() == WANT[order]
-        assert not set(free.tolist()) & set(content.reshape(-1).tolist())
+        assert not set(free.tolist()) & set(content.tolist())
         assert set(page_padding(planned, op).tolist()) <= set(free.tolist())
