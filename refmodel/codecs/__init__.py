@@ -132,13 +132,15 @@ def encode(layers: LayerSet, value_type: str, values: Bytes) -> Bytes:
     """
     codec = CODECS[layers.page_format]
     x = loaded(VALUE_TYPES[value_type], values)
+    size = layers.head_size_k
     with np.errstate(all="ignore"):
-        key = codec.key.encode(x[..., : layers.head_size_k], np.float32(layers.k_scale), value_type)
-        value = codec.value.encode(
-            x[..., layers.head_size_k :], np.float32(layers.v_scale), value_type
-        )
-    pad = (key.shape[-1] + value.shape[-1]) % 2 if codec.even else 0
-    return np.concatenate([key, value, np.zeros((*x.shape[:-1], pad), np.uint8)], axis=-1)
+        parts = [codec.key.encode(x[..., :size], np.float32(layers.k_scale), value_type)]
+        if codec.value.width_bytes(layers.head_size_v):
+            scale = np.float32(layers.v_scale)
+            parts.append(codec.value.encode(x[..., size:], scale, value_type))
+    if codec.even and sum(part.shape[-1] for part in parts) % 2:
+        parts.append(np.zeros((*x.shape[:-1], 1), np.uint8))
+    return np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
 
 
 def decode(layers: LayerSet, cells: Bytes) -> Bytes:
@@ -159,7 +161,8 @@ def decode(layers: LayerSet, cells: Bytes) -> Bytes:
     at = codec.key.width_bytes(layers.head_size_k)
     end = at + codec.value.width_bytes(layers.head_size_v)
     with np.errstate(all="ignore"):
-        key = codec.key.decode(cells[..., :at], np.float32(layers.k_scale))
-        value = codec.value.decode(cells[..., at:end], np.float32(layers.v_scale))
-    x = np.concatenate([key, value], axis=-1)
+        x = codec.key.decode(cells[..., :at], np.float32(layers.k_scale))
+        if end > at:
+            value = codec.value.decode(cells[..., at:end], np.float32(layers.v_scale))
+            x = np.concatenate([x, value], axis=-1)
     return to_bytes(np.where(np.isnan(x), np.float32(np.nan), x))

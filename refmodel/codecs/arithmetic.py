@@ -24,7 +24,7 @@ def amax(x: Floats) -> Floats:
     """The greatest magnitude of each row, NaN apart, with an axis of length 1; 0 where none is."""
     # Not fmax: of a signalling NaN and a number it makes NaN.
     numbers = np.where(np.isnan(x), np.float32(0), np.abs(x))
-    most: Floats = np.max(numbers, axis=-1, initial=np.float32(0), keepdims=True)
+    most: Floats = numbers.max(axis=-1, initial=np.float32(0), keepdims=True)
     return most
 
 

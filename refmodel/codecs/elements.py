@@ -24,6 +24,8 @@ _SIGN = np.uint32(0x80000000)
 _QUIET = np.uint32(0x7FC00000)
 _SIGN_AT = np.uint32(31)
 _BIAS = 127
+#: Casts to types with no longer fraction are held, in at most 512 KiB each.
+_FRACTION_BITS_HELD = 7
 _ONE = np.uint32(1)
 
 
@@ -70,6 +72,29 @@ class Element:
     def encode(self, x: Floats) -> Codes:
         """Codes of fp32 numbers, rounded to nearest even: uint8 or uint16 of the shape of ``x``."""
         bits = bits_of(x)
+        if self.fraction_bits > _FRACTION_BITS_HELD:
+            return self._cast(bits)
+        below = self._below
+        rest_set = (bits & ((_ONE << below) - _ONE)) != 0
+        codes: Codes = self._codes.take(bits >> below << _ONE | rest_set)
+        return codes
+
+    @property
+    def _below(self) -> np.uint32:
+        """How many bits are below the first one that a cast takes off: ties lie there."""
+        return _FRACTION_BITS - np.uint32(self.fraction_bits) - _ONE
+
+    @cached_property
+    def _codes(self) -> Codes:
+        """Codes by the bits down to that first one, then whether any below it is set.
+
+        A cast looks at nothing else.
+        """
+        seen = np.arange(1 << (33 - int(self._below)), dtype=np.uint32)
+        return self._cast(seen >> _ONE << self._below | seen & _ONE)
+
+    def _cast(self, bits: Words) -> Codes:
+        """Codes of the numbers with these bits."""
         magnitude = bits & _MAGNITUDE
         sign = (bits >> _SIGN_AT) << np.uint32(self.size_bits - 1)
         code = self._rounded(magnitude)
