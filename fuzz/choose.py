@@ -1,6 +1,6 @@
 """Where choices come from. Everything random in a run is drawn through `Chooser.below`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -11,7 +11,7 @@ _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
-_AT_A_TIME = 256
+_AT_A_TIME = 512
 
 
 class Chooser(Protocol):
@@ -68,7 +68,8 @@ class Digits:
 
 def pick(chooser: Chooser, items: Sequence[Item]) -> Item:
     """One of the items; the only one costs no choice."""
-    return items[chooser.below(len(items)) if len(items) > 1 else 0]
+    count = len(items)
+    return items[chooser.below(count) if count > 1 else 0]
 
 
 def chance(chooser: Chooser, percent: int) -> bool:
@@ -86,9 +87,9 @@ def weighted(chooser: Chooser, weights: Sequence[int]) -> int:
     raise AssertionError("weights changed while drawing")
 
 
-def sample(chooser: Chooser, items: Sequence[Item], count: int) -> list[Item]:
+def sample(chooser: Chooser, items: Iterable[Item], count: int) -> list[Item]:
     """Up to ``count`` different ones of the items, in drawn order."""
-    if count == 1 and items:
-        return [items[chooser.below(len(items))]]
     rest = list(items)
-    return [rest.pop(chooser.below(len(rest))) for _ in range(min(count, len(rest)))]
+    size = len(rest)
+    lefts = range(size, max(size - count, 0), -1)
+    return [rest.pop(chooser.below(left)) for left in lefts]

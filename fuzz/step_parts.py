@@ -4,7 +4,7 @@ Good ones, and bad ones for an op that is to be refused.
 """
 
 from collections.abc import Sequence
-from itertools import starmap
+from itertools import repeat, starmap
 
 from kvexact.fuzz.choose import Chooser, chance, pick, sample
 from kvexact.fuzz.names import Names
@@ -33,6 +33,7 @@ class Parts:
         self._batch_percent = batch_percent
         self._geometry = model.plan.geometry
         self._groups = range(len(self._geometry.groups))
+        self._sizes = [model.slots(group) for group in self._groups]
         self._with_values = [
             number
             for number, group in enumerate(self._geometry.groups)
@@ -75,8 +76,7 @@ class Parts:
 
     def _blocks(self, chooser: Chooser, group: int, count: int, *, bad: bool) -> list[Block]:
         """Different blocks of a group, and a bad one among them if asked."""
-        owned: list[Block] = list(self._names.live[group].values())
-        blocks = sample(chooser, owned, count)
+        blocks: list[Block] = sample(chooser, self._names.live[group].values(), count)
         if bad:
             extra = self._bad_block(chooser, group)
             if blocks and chance(chooser, 20):
@@ -86,7 +86,7 @@ class Parts:
 
     def _slots(self, chooser: Chooser, group: int, *, bad: bool) -> list[Slot | None]:
         """Runs of slots, or single ones all over; pads among them."""
-        size = self._model.slots(group)
+        size = self._sizes[group]
         slots = self._run(chooser, group, size)
         if chance(chooser, 50):
             slots.reverse()
@@ -109,7 +109,7 @@ class Parts:
         if chance(chooser, self._batch_percent) and chance(chooser, 10):
             every = [(block, n) for block in self._names.live[group].values() for n in range(size)]
             return list(starmap(Slot, every[:_ROWS_MOST]))
-        blocks = self._blocks(chooser, group, 1 + chooser.below(2), bad=False)
+        blocks = sample(chooser, self._names.live[group].values(), 1 + chooser.below(2))
         near = min(size, _RUN_MOST)
         if blocks and size > 1 and chance(chooser, 20):
             first = size - 1 - chooser.below(near)
@@ -118,8 +118,8 @@ class Parts:
         slots: list[Slot | None] = []
         for block in blocks:
             first = chooser.below(size)
-            end = size if chance(chooser, 50) else first + 1
-            slots += [Slot(block, slot) for slot in range(first, min(end, first + near))]
+            end = min(size, first + near) if chance(chooser, 50) else first + 1
+            slots += map(Slot, repeat(block), range(first, end))
         return slots
 
     def _written(self, chooser: Chooser, group: int, *, bad: bool) -> tuple[Slot | None, ...]:
@@ -136,10 +136,14 @@ class Parts:
         return few
 
     def _host_places(
-        self, chooser: Chooser, group: int, taken: set[int], count: int
+        self, chooser: Chooser, group: int, jobs: Sequence[Job], count: int
     ) -> list[tuple[int, int]]:
-        """Different (host slot, part) that a group may fill, in drawn order."""
+        """Different (host slot, part) that a group may fill, in drawn order.
+
+        Slots that jobs of the same op fill are left out.
+        """
         holders = self._model.ownership.holders
+        taken = {move.host_slot for job in jobs for move in job.moves}
         slots = [
             slot
             for slot, holder in enumerate(holders)

@@ -16,7 +16,6 @@ from kvexact.refmodel.ops import (
     VALUE_STYLES,
     VALUE_TYPES,
     Allocate,
-    Block,
     CopyBlocks,
     Evict,
     Free,
@@ -99,21 +98,18 @@ class Steps(Parts):
         kind = pick(chooser, self._mix.urn)
         if not illegal and not self._with_values:
             kind = _RAW.get(kind, kind)
-        kind = self._able(kind)
-        draw: Callable[..., Op] = getattr(self, f"_{kind}")
-        return draw(chooser, op_id, illegal=illegal)
+        return _DRAWS[self._able(kind)](self, chooser, op_id, illegal=illegal)
 
     def _able(self, kind: str) -> str:
         """The kind itself, or one that makes way for it where it has nothing to act on."""
         ownership = self._model.ownership
-        owning = any(self._names.live)
         if kind == "poll" and not self._names.jobs:
             kind = "offload"
         if kind in ("restore", "evict") and ownership.holders.count(None) == ownership.host_slots:
             kind = "offload"
         if kind == "allocate" and None not in ownership.owners:
             kind = "write_tokens"
-        if kind != "allocate" and not owning:
+        if kind != "allocate" and not any(self._names.live):
             kind = "allocate"
         return kind
 
@@ -164,7 +160,7 @@ class Steps(Parts):
         pairs = [Pair(*pair) for pair in pairwise(blocks)]
         if chance(chooser, 30):
             pairs.reverse()
-        size = self._model.slots(group)
+        size = self._sizes[group]
         of_slots = chance(chooser, 40) and self._mix.copies_slots
         tokens = chooser.below(size + 1) if of_slots else None
         if illegal and chance(chooser, 30):
@@ -173,7 +169,6 @@ class Steps(Parts):
 
     def _offload(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
         jobs: list[Job] = []
-        taken: set[int] = set()
         job_count = 1 + weighted(chooser, (1, 2) if illegal else (7, 3))
         bad_job = job_count - 1 if illegal else -1
         if illegal and chance(chooser, 30):
@@ -186,34 +181,35 @@ class Steps(Parts):
                 group = self._group(chooser)
             count = self._moves_wanted(chooser, group)
             blocks = self._blocks(chooser, group, count, bad=bad_block)
-            places = self._host_places(chooser, group, taken, len(blocks))
+            places = self._host_places(chooser, group, jobs, len(blocks))
             moves = [Move(block, *place) for block, place in zip(blocks, places, strict=False)]
             if nth == bad_job and not bad_block and moves:
                 moves[0] = self._bad_room(chooser, group, moves[0], jobs)
-            taken.update(move.host_slot for move in moves)
             jobs.append(Job(group, tuple(moves)))
         return Offload(op_id, tuple(jobs))
 
     def _restore(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
-        jobs = []
-        used: set[Block] = set()
+        jobs: list[Job] = []
+        ownership = self._model.ownership
         job_count = 1 + weighted(chooser, (7, 3))
         bad_job = chooser.below(job_count) if illegal else -1
         for nth in range(job_count):
             group = self._restorable_group(chooser)
             held = [
                 (slot, part)
-                for slot, holder in enumerate(self._model.ownership.holders)
+                for slot, holder in enumerate(ownership.holders)
                 if holder == group
-                for part in sorted(self._model.ownership.parts[slot])
+                for part in sorted(ownership.parts[slot])
             ]
             count = self._moves_wanted(chooser, group)
-            owned = [b for b in self._names.live[group].values() if b not in used]
-            blocks: list[Block] = sample(chooser, owned, count) if held else []
-            moves = [Move(block, *pick(chooser, held)) for block in blocks]
+            moves = []
+            if held:
+                used = {move.block for job in jobs for move in job.moves}
+                owned = [b for b in self._names.live[group].values() if b not in used]
+                blocks = sample(chooser, owned, count)
+                moves = [Move(block, *pick(chooser, held)) for block in blocks]
             if nth == bad_job:
                 moves.append(self._bad_restore(chooser, group, moves))
-            used.update(move.block for move in moves)
             jobs.append(Job(group, tuple(moves)))
         return Restore(op_id, tuple(jobs))
 
@@ -238,5 +234,6 @@ class Steps(Parts):
         return Poll(op_id, polled(chooser, self._names.jobs))
 
 
-_DRAWN = {**BLOCK_OPS, **TIMED_OPS}
-assert set(_DRAWN) == {name[1:] for name in vars(Steps) if name[1:] in _DRAWN}
+_DRAWS: dict[str, Callable[..., Op]] = {
+    kind: vars(Steps)[f"_{kind}"] for kind in (*BLOCK_OPS, *TIMED_OPS)
+}
