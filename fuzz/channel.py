@@ -9,7 +9,6 @@ import mmap
 import os
 import select
 import struct
-from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -31,7 +30,6 @@ SEGMENTS = ("rows", "read", "pool", "host")
 _HEAD = struct.Struct("=IB")
 _CALL = 255
 _AT_ONCE = 16 * 1024
-_KNOWN_MOST = 256
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
@@ -114,14 +112,12 @@ class Segment:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self._bytes: Bytes = np.empty(0, np.uint8)
-        self._known: dict[Shapes, tuple[Bytes, ...]] = {}
 
     def take(self, size: int) -> Bytes:
         """The first bytes of it."""
         if size > self._bytes.size:
             room = self.grow(size)
             self._bytes = np.frombuffer(mmap.mmap(self.descriptor, room), np.uint8)
-            self._known.clear()
         return self._bytes[:size]
 
     def grow(self, size: int) -> int:
@@ -133,25 +129,22 @@ class Segment:
 
     def put(self, arrays: tuple[Bytes, ...]) -> Shapes:
         """Copy arrays there, one after the other."""
-        shapes = tuple([array.shape for array in arrays])
-        for place, array in zip(self.arrays(shapes), arrays, strict=True):
-            place[...] = array
-        return shapes
+        whole = self.take(sum([array.size for array in arrays]))
+        end = 0
+        for array in arrays:
+            start, end = end, end + array.size
+            whole[start:end] = array.reshape(-1)
+        return tuple([array.shape for array in arrays])
 
     def arrays(self, shapes: Shapes) -> tuple[Bytes, ...]:
-        """The arrays that lie there; those of known shapes are made once, as it takes its time."""
-        if shapes not in self._known:
-            sizes = [prod(shape) for shape in shapes]
-            whole = self.take(sum(sizes))
-            starts = accumulate(sizes, initial=0)
-            made = [
-                np.ndarray(shape, np.uint8, whole, start)
-                for shape, start in zip(shapes, starts, strict=False)
-            ]
-            if len(self._known) >= _KNOWN_MOST:
-                self._known.clear()
-            self._known[shapes] = tuple(made)
-        return self._known[shapes]
+        """The arrays that lie there."""
+        sizes = [prod(shape) for shape in shapes]
+        whole = self.take(sum(sizes))
+        found, end = [], 0
+        for shape, size in zip(shapes, sizes, strict=True):
+            start, end = end, end + size
+            found.append(whole[start:end].reshape(shape))
+        return tuple(found)
 
 
 class Channel:
@@ -188,8 +181,7 @@ class Channel:
 
     def send(self, message: Call | Answer) -> None:
         """Send a message whole; whether anybody reads it shows when its answer is due."""
-        data = _DONE if message is DONE else _encode(message)
-        self._write(_HEAD.pack(len(data), _CALL) + data)
+        self._write(_DONE if message is DONE else _with_head(message))
 
     def send_op(self, op: Op, shapes: Shapes | None) -> None:
         """Send an op whole, and the shapes of its rows."""
@@ -209,7 +201,7 @@ class Channel:
 
     def call(self) -> Call | Apply | None:
         """The next call; None: the other end is closed."""
-        kind, data = self._receive()
+        kind, data = self._whole(self._read())
         found: Call | Apply | None
         found = _decode_call(data) if kind == _CALL else _DECODE_OP[kind](data) if data else None
         return found
@@ -220,12 +212,14 @@ class Channel:
         Raises:
             TimeoutError: none came in time, or no more of it.
         """
-        _, data = self._receive(seconds)
-        return DONE if data == _DONE else _decode_answer(data) if data else None
-
-    def _receive(self, seconds: float | None = None) -> tuple[int, bytes]:
-        """What the next message is, and its bytes; empty where the other end is closed."""
         data = self._read(seconds)
+        if data == _DONE:
+            return DONE
+        _, data = self._whole(data, seconds)
+        return _decode_answer(data) if data else None
+
+    def _whole(self, data: bytes, seconds: float | None = None) -> tuple[int, bytes]:
+        """What the message is that starts so, and its bytes; none: the other end is closed."""
         if not data:
             return 0, b""
         while len(data) < _HEAD.size:
@@ -241,12 +235,13 @@ class Channel:
             raise ConnectionResetError("the other end closed in the middle of a message")
         return more
 
-    def _read(self, seconds: float | None) -> bytes:
+    def _read(self, seconds: float | None = None) -> bytes:
         if seconds is not None:
             ready = self._poll.poll(seconds * 1000)
             if not ready:
                 raise TimeoutError
-            if self._from_there not in dict(ready) and not self._is_readable():
+            # What is ready comes in the order in which it was registered.
+            if ready[0][0] != self._from_there and not self._is_readable():
                 return b""
         return os.read(self._from_there, _AT_ONCE)
 
@@ -262,10 +257,17 @@ class Channel:
             os.close(segment.descriptor)
 
 
+_encode = msgspec.json.Encoder().encode
+
+
+def _with_head(message: Call | Answer) -> bytes:
+    data = _encode(message)
+    return _HEAD.pack(len(data), _CALL) + data
+
+
 #: The answer to an op that acted, and has nothing to say about it.
 DONE = Answer()
-_encode = msgspec.json.Encoder().encode
-_DONE = _encode(DONE)
+_DONE = _with_head(DONE)
 _decode_call = msgspec.json.Decoder(Call).decode
 _decode_answer = msgspec.json.Decoder(Answer).decode
 _NUMBERS = {op_type: number for number, op_type in enumerate(OPS.values())}

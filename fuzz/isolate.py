@@ -136,8 +136,7 @@ class Isolated(Target):
     def apply(self, op: Op, rows: Rows | None) -> Result:
         """See `Target`."""
         channel = self._isolation.start().channel
-        shapes = None if rows is None else channel.segments["rows"].put(rows)
-        channel.send_op(op, shapes)
+        channel.send_op(op, None if rows is None else channel.segments["rows"].put(rows))
         answer = self._answer()
         if answer is DONE:
             return None

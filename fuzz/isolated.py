@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from kvexact.fuzz.channel import (
     DONE,
@@ -26,13 +27,14 @@ from kvexact.fuzz.channel import (
     Raised,
     Shapes,
 )
-from kvexact.fuzz.shown import is_bytes, view_of
+from kvexact.fuzz.shown import as_view, is_bytes, view_of
 from kvexact.fuzz.targets import NamedTarget, UnknownTarget, find_target
 from kvexact.fuzz.wrong import Wrong, raised, said
 from kvexact.impl.engine.cpu import guarded
 from kvexact.impl.target import Area, Bytes, Target, Unavailable
 from kvexact.refmodel.answer import Answer as Decided
 from kvexact.refmodel.answers import in_short
+from kvexact.refmodel.ops import Op
 from kvexact.refmodel.spec import Refused
 
 _PR_SET_PDEATHSIG = 1
@@ -87,7 +89,6 @@ class _Server:
         self._target = self._make()
         self._is_new = True
         self._does: dict[type, Callable[[Any], Answer]] = {
-            tuple: self._apply,
             Prepare: self._prepare,
             Load: self._load,
             Ask: self._ask,
@@ -109,7 +110,7 @@ class _Server:
     def answer(self, call: Call | Apply) -> Answer:
         """Do what a call says."""
         try:
-            return self._does[type(call)](call)
+            return self._apply(*call) if type(call) is tuple else self._does[type(call)](call)
         except Unavailable as error:
             return Answer(unavailable=str(error))
         except BaseException as error:  # noqa: BLE001 - a target's own code may raise anything
@@ -126,61 +127,54 @@ class _Server:
             facts = getattr(self._target, call.what)(call.geometry)
         except Refused as refusal:
             return Answer(refused=(said(refusal.reason), said(refusal.text)))
-        value = _plain_facts(facts)
-        return self._seen(value) if call.what == "open" else Answer(value)
+        answer = Answer(_plain_facts(facts))
+        return self._seen(answer) if call.what == "open" else answer
 
-    def _apply(self, call: Apply) -> Answer:
-        shapes, op = call
+    def _apply(self, shapes: Shapes | None, op: Op) -> Answer:
         rows = None if shapes is None else self._segments["rows"].arrays(shapes)
         try:
             read: object = self._target.apply(op, rows)
         except Refused as refusal:
-            return self._seen(refused=(said(refusal.reason), said(refusal.text)))
+            return self._seen(Answer(refused=(said(refusal.reason), said(refusal.text))))
         if read is None:
             return self._seen()
         if isinstance(read, bool):
-            return self._seen(told=read)
+            return self._seen(Answer(told=read))
         if isinstance(read, Decided):
-            return self._seen(told=_as_sent(read))
+            return self._seen(Answer(told=_as_sent(read)))
         if isinstance(read, tuple) and all(map(is_bytes, read)):
-            return self._seen(read=self._segments["read"].put(read))
-        return self._seen(told=Odd(in_short(read)))
+            return self._seen(Answer(read=self._segments["read"].put(read)))
+        return self._seen(Answer(told=Odd(in_short(read))))
 
     def _load(self, call: Load) -> Answer:
         data = self._segments["rows"].arrays(call.shapes)[0].copy()
         self._target.load(call.area, data)
-        return self._seen(kept=bool(np.may_share_memory(data, view_of(self._target, call.area))))
+        kept = np.may_share_memory(data, view_of(self._target, call.area))
+        return self._seen(Answer(kept=bool(kept)))
 
     def _ask(self, call: Ask) -> Answer:
         value = getattr(self._target, call.what)()
         return Answer({str(name): int(n) for name, n in value.items()} if value else None)
 
-    def _seen(
-        self,
-        value: object = None,
-        *,
-        read: Shapes | None = None,
-        told: bool | Decided | Odd | None = None,
-        refused: tuple[str, str] | None = None,
-        kept: bool = False,
-    ) -> Answer:
-        """An answer, and the bytes of all areas as they are now."""
+    def _seen(self, answer: Answer = DONE) -> Answer:
+        """The answer, now that the bytes of all areas are where the parent looks for them."""
         sizes: dict[Area, int] = {}
         unseen: dict[Area, Raised] = {}
+        target, shared = self._target, self._shared
         for area in self._areas:
             try:
-                size = self._show(area)
+                view = target.view(area)
+                if area in self._sizes and view is shared.get(area, self):
+                    continue
+                size = self._show(area, as_view(view, area))
                 if self._sizes.get(area) != size:
                     self._sizes[area] = sizes[area] = size
             except BaseException as error:  # noqa: BLE001 - as above
                 unseen[area] = _told(error)
-        if (value, told) == (None, None) and not (read or refused or kept or sizes or unseen):
-            return DONE
-        return Answer(value, read, told, refused, None, None, sizes, unseen, kept)
+        return replace(answer, sizes=sizes, unseen=unseen) if sizes or unseen else answer
 
-    def _show(self, area: Area) -> int:
+    def _show(self, area: Area, view: Bytes) -> int:
         """Have the bytes of an area where the parent looks for them; how many there are."""
-        view = view_of(self._target, area)
         shared = self._shared.get(area)
         if shared is None:
             self._segments[area].take(view.size)[...] = view

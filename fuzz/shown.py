@@ -19,7 +19,15 @@ def view_of(target: Target, area: Area) -> Bytes:
     Raises:
         Wrong: it is no flat array of bytes.
     """
-    view = target.view(area)
+    return as_view(target.view(area), area)
+
+
+def as_view(view: Bytes, area: Area) -> Bytes:
+    """The same, where it is the bytes of an area.
+
+    Raises:
+        Wrong: as of `view_of`.
+    """
     if not is_bytes(view) or view.ndim != 1:
         text = f"view({area!r}) returned {_words(view)}; it must be a flat array of uint8"
         raise Wrong("exception", None, text, name="view")
