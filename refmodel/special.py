@@ -19,16 +19,23 @@ ValueType = Element | Single
 #: What a row is, drawn from 34 numbers: plain below these, and from the last one on a table.
 _CONSTANT, _ONE_HOT, _ONE_HUGE, _SPRINKLED, _TABLES = 7, 8, 9, 10, 11
 _KINDS = 34
-_LARGE, _SPECIAL = 4, 5
+_ZERO, _LARGE, _SPECIAL = 0, 4, 5
 _COLUMNS = 1024
-_STANDS_EVERY = 16
+_STANDS, _STANDS_EVERY = 2, 16
+_PLACE_AT = np.uint64(8)
+#: By kind: the table from which elements are drawn,
+_TABLE_OF = np.maximum(np.arange(_KINDS) - _TABLES, 0)
+_TABLE_OF[[_ONE_HOT, _ONE_HUGE, _SPRINKLED]] = _ZERO, _LARGE, _SPECIAL
+#: and which are: of [kind, whether it is the one at a drawn place, whether it is one of a few].
+_DRAWN = np.zeros((_KINDS, 2, 2), np.bool_)
+_DRAWN[_ONE_HOT, 0] = _DRAWN[_ONE_HUGE, 1] = _DRAWN[_SPRINKLED, :, 1] = _DRAWN[_TABLES:] = True
 
 
 def plain(value_type: ValueType, random: Bits) -> Bits:
     """Random bits as finite numbers from 1/8 to 32: of an exponent three bits are kept."""
     at, sign = value_type.fraction_bits, 8 * value_type.size_bytes - 1
-    exponent = (random >> at & 7) + (value_type.bias - 3)
-    return random & ((1 << sign) | (1 << at) - 1) | exponent << at
+    kept = 1 << sign | (1 << at + 3) - 1
+    return (random & kept) + (value_type.bias - 3 << at)
 
 
 def special_rows(
@@ -46,21 +53,19 @@ def special_rows(
         Rows [..., size].
     """
     size = values.shape[-1]
-    tables = _tables(value_type)
-    kind = (choice % np.uint64(_KINDS)).astype(np.intp)
-    place = ((choice >> np.uint64(8)) % np.uint64(size)).astype(np.intp)
-    there = np.arange(size) == place
-    column = (random % _COLUMNS).astype(np.intp)
-
-    rows = np.where(kind == _CONSTANT, values[..., :1], values)
-    rows[(kind == _ONE_HOT) & ~there] = 0
-    rows = np.where((kind == _ONE_HUGE) & there, tables[_LARGE, column], rows)
-    few = random >> 13 & 7 == 0
-    rows = np.where((kind == _SPRINKLED) & few, tables[_SPECIAL, column], rows)
+    kind = (choice % _KINDS).astype(np.intp)
+    place = (choice >> _PLACE_AT) % np.uint64(size)
+    distance = np.arange(size, dtype=np.uint64) - place
+    column = random % _COLUMNS
     # two columns stand in every 16 elements, so that each block has its greatest element there
-    nth = (np.arange(size) - place) % _STANDS_EVERY
-    drawn = tables[np.maximum(kind - _TABLES, 0), np.where(nth < 2, nth, column)]
-    return np.where(kind >= _TABLES, drawn, rows)
+    nth = distance % _STANDS_EVERY
+    column = np.where((nth < _STANDS) & (kind >= _TABLES), nth, column)
+    drawn = _tables(value_type)[_TABLE_OF[kind], column.astype(np.intp)]
+
+    few = (random >> 13 & 7) == 0
+    is_drawn = _DRAWN.take(4 * kind + 2 * (distance == 0) + few)
+    rows = np.where(kind == _CONSTANT, values[..., :1], values)
+    return np.where(is_drawn, drawn, rows)
 
 
 def _midpoints(element: Element) -> Floats:
