@@ -5,8 +5,9 @@ change; whatever else differs in an implementation is a fault. Bytes move in wor
 every field of a group consists of; that is all that words are for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,6 @@ from kvexact.refmodel.ops import (
     CopyBlocks,
     Evict,
     Free,
-    Job,
     Move,
     Offload,
     Op,
@@ -111,45 +111,26 @@ class Cache(Rows):
 
     def apply(self, op: ByteOp) -> Effect:
         """Do a legal op whose blocks are ids."""
-        match op:
-            case Allocate(group=group, blocks=blocks):
-                for block in blocks:
-                    self.ownership.owners[block] = group
-                if op.zero:
-                    return self._zero(group, blocks)
-                for block in blocks:
-                    self.written[group][block] = False
-                return Effect(bool(blocks))
-            case Free(blocks=blocks):
-                for name in blocks:
-                    self.ownership.owners[block_id(name)] = None
-                return Effect(bool(blocks))
-            case WriteTokens():
-                return self._write(op)
-            case WriteValues():
-                return self._write_values(op)
-            case WritePositions():
-                return self._write_positions(op)
-            case Mutate(tag=tag):
-                return self._mutate(tag)
-            case Zero(group=group, blocks=blocks):
-                return self._zero(group, blocks)
-            case CopyBlocks():
-                return self._copy(op)
-            case Offload(jobs=jobs):
-                return self._offload(jobs)
-            case Restore(jobs=jobs):
-                return self._restore(jobs)
-            case Read():
-                return self._read(op)
-            case ReadValues():
-                return self._read_values(op)
-            case Evict(host_slots=host_slots):
-                for slot in host_slots:
-                    self.ownership.holders[slot] = None
-                    self.ownership.parts[slot] = set()
-                return Effect(bool(host_slots))
-        assert type(op) is Reset
+        return self._does[type(op)](self, op)
+
+    def _allocate(self, op: Allocate) -> Effect:
+        for block in op.blocks:
+            self.ownership.owners[block] = op.group
+            self.written[op.group][block] = False
+        return self._zero(op) if op.zero else Effect(bool(op.blocks))
+
+    def _free(self, op: Free) -> Effect:
+        for block in op.blocks:
+            self.ownership.owners[block_id(block)] = None
+        return Effect(bool(op.blocks))
+
+    def _evict(self, op: Evict) -> Effect:
+        for slot in op.host_slots:
+            self.ownership.holders[slot] = None
+            self.ownership.parts[slot] = set()
+        return Effect(bool(op.host_slots))
+
+    def _reset(self, _: Reset) -> Effect:
         acted = {*self.ownership.owners, *self.ownership.holders} != {None}
         self.ownership.clear()
         return Effect(acted)
@@ -177,7 +158,7 @@ class Cache(Rows):
             self.written[op.group][slot] = False
         return effect
 
-    def _mutate(self, tag: int) -> Effect:
+    def _mutate(self, op: Mutate) -> Effect:
         """Overwrite all undefined slots; the blocks that nobody owns are any group's."""
         effect = _NOTHING
         owners = self.ownership.owners
@@ -188,7 +169,7 @@ class Cache(Rows):
             numbers = (blocks * self.slots(group) + tokens).tolist()
             layout = self._layouts[group]
             places = layout.of_slots(blocks, tokens).reshape(-1)
-            rows = self.undefined(tag, group, numbers).reshape(-1)
+            rows = self.undefined(op.tag, group, numbers).reshape(-1)
             effect += self._store("pool", layout.cell_word, places, rows)
         return effect
 
@@ -223,12 +204,12 @@ class Cache(Rows):
         images = self._places[group].images
         return np.concatenate([images[block_id(block)] for block in blocks])
 
-    def _zero(self, group: int, blocks: tuple[Block, ...]) -> Effect:
-        if not blocks:
+    def _zero(self, op: Zero | Allocate) -> Effect:
+        if not op.blocks:
             return _NOTHING
-        for block in blocks:
-            self.written[group][block_id(block)] = False
-        places, word = self._of_blocks(group, blocks), self._layouts[group].image_word
+        for block in op.blocks:
+            self.written[op.group][block_id(block)] = False
+        places, word = self._of_blocks(op.group, op.blocks), self._layouts[op.group].image_word
         return self._store("pool", word, places, np.zeros(places.size * word, np.uint8))
 
     def _read(self, op: Read | ReadValues) -> Effect:
@@ -260,10 +241,10 @@ class Cache(Rows):
             written[there, :count] = written[here, :count]
         return effect
 
-    def _offload(self, jobs: tuple[Job, ...]) -> Effect:
+    def _offload(self, op: Offload) -> Effect:
         effect = _NOTHING
         holders, held = self.ownership.holders, self.ownership.parts
-        for group, moves in jobs:
+        for group, moves in op.jobs:
             if not moves:
                 continue
             written, host_written = self.written[group], self._host_written[group]
@@ -275,9 +256,9 @@ class Cache(Rows):
             effect += self._store("host", word, there, self._load("pool", word, here))
         return effect
 
-    def _restore(self, jobs: tuple[Job, ...]) -> Effect:
+    def _restore(self, op: Restore) -> Effect:
         effect = _NOTHING
-        for group, moves in jobs:
+        for group, moves in op.jobs:
             if not moves:
                 continue
             written, host_written = self.written[group], self._host_written[group]
@@ -293,6 +274,24 @@ class Cache(Rows):
         there = np.concatenate([parts[slot, part] for _, slot, part in moves])
         here = self._of_blocks(group, [move.block for move in moves])
         return here, there, self._layouts[group].image_word
+
+    #: By type of an op, what does it.
+    _does: ClassVar[dict[type[ByteOp], Callable[[Any, Any], Effect]]] = {
+        Allocate: _allocate,
+        Free: _free,
+        WriteTokens: _write,
+        WriteValues: _write_values,
+        WritePositions: _write_positions,
+        Mutate: _mutate,
+        Zero: _zero,
+        CopyBlocks: _copy,
+        Offload: _offload,
+        Restore: _restore,
+        Read: _read,
+        ReadValues: _read_values,
+        Evict: _evict,
+        Reset: _reset,
+    }
 
 
 def in_words(data: Bytes, size: int) -> Words:

@@ -7,7 +7,7 @@ model or a target, and says so when a handle dangles.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvexact.refmodel.serving_ops import (
     Admit,
@@ -300,29 +300,54 @@ def bind(op: Op, claimed: Claimed) -> Op:
 
 def map_blocks(op: Op, block: Callable[[Block], Block]) -> Op:
     """The same op with ``block`` applied to every block that it names, an `Allocate` apart."""
-    match op:
-        case WriteTokens():
-            return WriteTokens(op.id, op.group, _map_slots(op.slots, block), op.tag)
-        case WriteValues():
-            slots = _map_slots(op.slots, block)
-            return WriteValues(op.id, op.group, slots, op.tag, op.value_type, op.style)
-        case Read() | ReadValues():
-            return type(op)(op.id, op.group, _map_slots(op.slots, block))
-        case Offload() | Restore():
-            jobs = []
-            for group, moves in op.jobs:
-                mapped = [_made(Move, (block(name), slot, part)) for name, slot, part in moves]
-                jobs.append(Job(group, tuple(mapped)))
-            return type(op)(op.id, tuple(jobs))
-        case Free() | Zero():
-            return type(op)(op.id, op.group, tuple([block(name) for name in op.blocks]))
-        case CopyBlocks():
-            pairs = [Pair(block(source), block(target)) for source, target in op.pairs]
-            return CopyBlocks(op.id, op.group, tuple(pairs), op.tokens)
-    return op
+    mapped = _MAPPED.get(type(op))
+    return mapped(op, block) if mapped else op
+
+
+def _map_write(op: WriteTokens, block: Callable[[Block], Block]) -> Op:
+    return WriteTokens(op.id, op.group, _map_slots(op.slots, block), op.tag)
+
+
+def _map_values(op: WriteValues, block: Callable[[Block], Block]) -> Op:
+    slots = _map_slots(op.slots, block)
+    return WriteValues(op.id, op.group, slots, op.tag, op.value_type, op.style)
+
+
+def _map_read(op: Read | ReadValues, block: Callable[[Block], Block]) -> Op:
+    return type(op)(op.id, op.group, _map_slots(op.slots, block))
 
 
 def _map_slots(
     slots: tuple[Slot | None, ...], block: Callable[[Block], Block]
 ) -> tuple[Slot | None, ...]:
     return tuple([slot and _made(Slot, (block(slot[0]), slot[1])) for slot in slots])
+
+
+def _map_transfer(op: Offload | Restore, block: Callable[[Block], Block]) -> Op:
+    jobs = []
+    for group, moves in op.jobs:
+        mapped = [_made(Move, (block(name), slot, part)) for name, slot, part in moves]
+        jobs.append(_made(Job, (group, tuple(mapped))))
+    return type(op)(op.id, tuple(jobs))
+
+
+def _map_blocks(op: Free | Zero, block: Callable[[Block], Block]) -> Op:
+    return type(op)(op.id, op.group, tuple([block(name) for name in op.blocks]))
+
+
+def _map_pairs(op: CopyBlocks, block: Callable[[Block], Block]) -> Op:
+    pairs = [_made(Pair, (block(source), block(target))) for source, target in op.pairs]
+    return CopyBlocks(op.id, op.group, tuple(pairs), op.tokens)
+
+
+_MAPPED: dict[type[Op], Callable[[Any, Callable[[Block], Block]], Op]] = {
+    Free: _map_blocks,
+    WriteTokens: _map_write,
+    WriteValues: _map_values,
+    Zero: _map_blocks,
+    CopyBlocks: _map_pairs,
+    Offload: _map_transfer,
+    Restore: _map_transfer,
+    Read: _map_read,
+    ReadValues: _map_read,
+}

@@ -55,15 +55,8 @@ class Ordered(Cache):
         """See `Cache`; of ops in time those act that find something begun and not known done."""
         self._op_id = op.id
         self.reused = False
-        match op:
-            case Fence():
-                acted = self.pending
-                self.fence()
-                return Effect(acted)
-            case Step():
-                return Effect(self.pending)
-            case Poll(job=job):
-                return Effect(not self.jobs[job])
+        if type(op) in _TIMED:
+            return self._pass_time(op)
         if type(op) in _TRANSFERS:
             self.jobs[op.id], self.pending = False, True
             self.begun.add(op.id)
@@ -71,6 +64,14 @@ class Ordered(Cache):
         if type(op) in _FENCES:
             self.fence()
         return effect
+
+    def _pass_time(self, op: ByteOp) -> Effect:
+        if isinstance(op, Poll):
+            return Effect(not self.jobs[op.job])
+        pending = self.pending
+        if type(op) is Fence:
+            self.fence()
+        return Effect(pending)
 
     def fence(self) -> None:
         """All work is done: every byte is settled."""

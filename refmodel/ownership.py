@@ -1,7 +1,8 @@
 """Which ops are refused, and why: predictions from ownership alone, no byte looked at."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from kvexact.refmodel.formats import slots as slots_of
 from kvexact.refmodel.formats import takes_values
@@ -11,7 +12,6 @@ from kvexact.refmodel.ops import (
     CopyBlocks,
     Evict,
     Free,
-    Job,
     Offload,
     Op,
     Read,
@@ -72,40 +72,38 @@ class Ownership:
 
     def refusal(self, op: Op) -> str | None:
         """The first reason of `OP_REASONS` for which this op, blocks bound to ids, is illegal."""
-        match op:
-            case WriteTokens() | WriteValues() | Read() | ReadValues():
-                return self._slots_refusal(op)
-            case Offload(jobs=jobs):
-                return self._transfer_refusal(jobs, to_host=True)
-            case Restore(jobs=jobs):
-                return self._transfer_refusal(jobs, to_host=False)
-            case Allocate(group=group, blocks=blocks):
-                if not self._are_blocks(group, blocks):
-                    return "range"
-                if _repeats(blocks):
-                    return "duplicate"
-                return self._unless_owned(None, blocks)
-            case Free(group=group, blocks=blocks) | Zero(group=group, blocks=blocks):
-                if not self._are_blocks(group, blocks):
-                    return "range"
-                if _repeats(blocks):
-                    return "duplicate"
-                return self._unless_owned(group, blocks)
-            case CopyBlocks(group=group, pairs=pairs, tokens=count):
-                both = [block for pair in pairs for block in pair]
-                if not self._are_blocks(group, both):
-                    return "range"
-                if count is not None and not 0 <= count <= len(self._tokens[group]):
-                    return "range"
-                return self._unless_owned(group, both)
-            case Evict(host_slots=host_slots):
-                if not self._host_slots.issuperset(host_slots):
-                    return "range"
-                if _repeats(host_slots):
-                    return "duplicate"
-                return "host" if None in [self.holders[slot] for slot in host_slots] else None
-        assert type(op) is Reset
-        return None
+        return self._refusals[type(op)](self, op)
+
+    def _allocate_refusal(self, op: Allocate) -> str | None:
+        return self._blocks_refusal(op.group, op.blocks, None)
+
+    def _owned_refusal(self, op: Free | Zero) -> str | None:
+        return self._blocks_refusal(op.group, op.blocks, op.group)
+
+    def _blocks_refusal(self, group: int, blocks: Sequence[Block], owner: int | None) -> str | None:
+        if not self._are_blocks(group, blocks):
+            return "range"
+        if _repeats(blocks):
+            return "duplicate"
+        return self._unless_owned(owner, blocks)
+
+    def _copy_refusal(self, op: CopyBlocks) -> str | None:
+        both = [block for pair in op.pairs for block in pair]
+        if not self._are_blocks(op.group, both):
+            return "range"
+        if op.tokens is not None and not 0 <= op.tokens <= len(self._tokens[op.group]):
+            return "range"
+        return self._unless_owned(op.group, both)
+
+    def _evict_refusal(self, op: Evict) -> str | None:
+        if not self._host_slots.issuperset(op.host_slots):
+            return "range"
+        if _repeats(op.host_slots):
+            return "duplicate"
+        return "host" if None in [self.holders[slot] for slot in op.host_slots] else None
+
+    def _reset_refusal(self, op: Reset) -> None:
+        """None: it is always legal."""
 
     def _slots_refusal(self, op: WriteTokens | WriteValues | Read | ReadValues) -> str | None:
         named = [slot for slot in op.slots if slot is not None]
@@ -127,7 +125,8 @@ class Ownership:
         owners = {*map(self.owners.__getitem__, _ids(blocks))}
         return None if owners <= {group} else "owner"
 
-    def _transfer_refusal(self, jobs: tuple[Job, ...], *, to_host: bool) -> str | None:
+    def _transfer_refusal(self, op: Offload | Restore) -> str | None:
+        jobs, to_host = op.jobs, type(op) is Offload
         moves = [move for job in jobs for move in job.moves]
         blocks, slots, parts = zip(*moves, strict=True) if moves else ((), (), ())
         groups = [job.group for job in jobs for _ in job.moves]
@@ -160,6 +159,22 @@ class Ownership:
             if self.holders[slot] != group or part not in self.parts[slot]:
                 return True
         return False
+
+    #: By type of an op, what finds a reason to refuse it.
+    _refusals: ClassVar[dict[type[Op], Callable[[Any, Any], str | None]]] = {
+        Allocate: _allocate_refusal,
+        Free: _owned_refusal,
+        WriteTokens: _slots_refusal,
+        WriteValues: _slots_refusal,
+        Zero: _owned_refusal,
+        CopyBlocks: _copy_refusal,
+        Offload: _transfer_refusal,
+        Restore: _transfer_refusal,
+        Read: _slots_refusal,
+        ReadValues: _slots_refusal,
+        Evict: _evict_refusal,
+        Reset: _reset_refusal,
+    }
 
 
 def _ids(blocks: Sequence[Block]) -> Sequence[int]:

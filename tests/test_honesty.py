@@ -240,7 +240,7 @@ def writes_of_values_store_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(self: cache.Cache, op: WriteValues) -> cache.Effect:
         return cache.Effect(acted=bool(op.slots))
 
-    monkeypatch.setattr(cache.Cache, "_write_values", nothing)
+    monkeypatch.setitem(cache.Cache._does, WriteValues, nothing)
 
 
 @sabotage("ValuesOfAnotherSlot: nothing seen")
