@@ -6,13 +6,12 @@ what it passes. From these notes the tests work out addresses, regions, overlaps
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvexact.refmodel.spec import Geometry, Group, LayerSet
 
@@ -151,10 +150,7 @@ def block_bytes(geometry: Geometry) -> int:
 @cache
 def walk(geometry: Geometry) -> tuple[Note, ...]:
     """What lies where, in the order in which the cursor passes it, group by group."""
-    return tuple(_walk(geometry))
-
-
-def _walk(geometry: Geometry) -> Iterator[Note]:
+    notes: list[Note] = []
     behind = geometry.base_offset_bytes + geometry.blocks * area_bytes(geometry, side=False)
     for side, base in ((False, geometry.base_offset_bytes), (True, behind)):
         for g, group in enumerate(geometry.groups):
@@ -163,21 +159,23 @@ def _walk(geometry: Geometry) -> Iterator[Note]:
             stretches = [blocks] if geometry.order[0] == "L" else [range(b, b + 1) for b in blocks]
             for stretch in stretches:
                 start = base + stretch.start * area_bytes(geometry, side=side)
-                walker = Walker(geometry, g, start)
+                walker = Walker(geometry, g, start, notes)
                 for s in sets:
-                    yield from walker.layer_set(s, stretch)
+                    walker.layer_set(s, stretch)
+    return tuple(notes)
 
 
 class Walker:
-    """A cursor in the bytes of one group."""
+    """A cursor in the bytes of one group; it adds to notes what it passes."""
 
-    def __init__(self, geometry: Geometry, group: int, cursor: int) -> None:
+    def __init__(self, geometry: Geometry, group: int, cursor: int, notes: list[Note]) -> None:
         self.geometry = geometry
         self.g = group
         self.group = geometry.groups[group]
         self.cursor = cursor
+        self.notes = notes
 
-    def layer_set(self, s: int, blocks: range) -> Iterator[Note]:
+    def layer_set(self, s: int, blocks: range) -> None:
         """Pass one layer set in these blocks."""
         self.s, self.shape = s, self.group.layer_sets[s]
         kernel = self.group.kernel_block_size
@@ -195,20 +193,20 @@ class Walker:
         inner = 1 + order.index(max("LP", key=order.index))
         self.padding = max(page_of(self.group, self.shape) - content_of(self.group, self.shape), 0)
         self.inside = order[inner:]
-        yield from self._grid(order[:inner], {"H": 0})
+        self._grid(order[:inner], {"H": 0})
 
-    def _grid(self, axes: list[str], at: dict[str, int]) -> Iterator[Note]:
+    def _grid(self, axes: list[str], at: dict[str, int]) -> None:
         """Pass pages, down to the point where one layer, block and kernel block is left."""
         if not axes:
             for region in self._regions():
-                yield from self._region(region, at)
+                self._region(region, at)
             return
         axis, *inner = axes
         for step in self.ranges[axis]:
             at[axis] = step
-            yield from self._grid(inner, at)
+            self._grid(inner, at)
             if axis == self.page_axis and self.padding:
-                yield self._note({**at, "H": 0, "slot": 0}, PADDING, self.padding)
+                self._note({**at, "H": 0, "slot": 0}, PADDING, self.padding)
 
     def _regions(self) -> list[list[Part]]:
         """Fields that lie together in a page."""
@@ -221,37 +219,37 @@ class Walker:
         key = [part for part in parts if part.name in ("k", "k_scale", "conv")]
         return [key, [part for part in parts if part not in key]]
 
-    def _region(self, parts: list[Part], at: dict[str, int]) -> Iterator[Note]:
+    def _region(self, parts: list[Part], at: dict[str, int]) -> None:
         fmt = self.shape.page_format
         names = [part.name for part in parts]
         in_planes = fmt.endswith("_planes") and "v_scale" in names
         if ROWS[fmt].kind == "per head" or in_planes or fmt.endswith(("_rocm", "_aiter")):
             for head in self.ranges["H"] if "H" in self.inside else [at["H"]]:
                 for part in parts:
-                    yield from self._array(part, {**at, "H": head})
+                    self._array(part, {**at, "H": head})
         else:
-            yield from self._cells(self.inside, parts, at)
+            self._cells(self.inside, parts, at)
 
-    def _cells(self, axes: list[str], parts: list[Part], at: dict[str, int]) -> Iterator[Note]:
+    def _cells(self, axes: list[str], parts: list[Part], at: dict[str, int]) -> None:
         if not axes:
             for part in parts:
                 if (self.shape.page_format, part.name) == ("nvfp4_swizzled", "v_scale"):
-                    yield from self._swizzled(int(part.width), at)
+                    self._swizzled(int(part.width), at)
                 else:
-                    yield self._note({**at, "slot": at["N"]}, part.name, int(part.width))
+                    self._note({**at, "slot": at["N"]}, part.name, int(part.width))
             return
         axis, *inner = axes
         for step in self.ranges[axis]:
-            yield from self._cells(inner, parts, {**at, axis: step})
+            self._cells(inner, parts, {**at, axis: step})
 
-    def _swizzled(self, width: int, at: dict[str, int]) -> Iterator[Note]:
+    def _swizzled(self, width: int, at: dict[str, int]) -> None:
         """The scales that lie in one row: a quarter of those of four slots, in turn."""
         tile, quarter = divmod(at["N"], 4)
         for byte in range(quarter * width // 4, (quarter + 1) * width // 4):
             for slot in range(4 * tile, 4 * tile + 4):
-                yield self._note({**at, "slot": slot}, "v_scale", 1, byte)
+                self._note({**at, "slot": slot}, "v_scale", 1, byte)
 
-    def _array(self, part: Part, at: dict[str, int]) -> Iterator[Note]:
+    def _array(self, part: Part, at: dict[str, int]) -> None:
         """One field of all slots of a head: slot by slot, or as a scattered field's tiles say."""
         slots, elements, x = self.slots, int(part.width) // part.unit, 16 // part.unit
         form = re.sub("^(fp32|bf16|fp8_[^_]+)_", "", self.shape.page_format)
@@ -272,32 +270,24 @@ class Walker:
         }
         loops = tiles.get((form, part.name))
         if loops:
-            yield from self._tiled(loops, part, at, {"d": 0, "t": 0})
+            self._tiled(loops, part, at)
             return
         for slot in range(slots):
-            yield self._note({**at, "slot": slot}, part.name, int(part.width))
+            self._note({**at, "slot": slot}, part.name, int(part.width))
 
-    def _tiled(
-        self,
-        loops: list[tuple[str, int, int]],
-        part: Part,
-        at: dict[str, int],
-        sums: dict[str, int],
-    ) -> Iterator[Note]:
-        if not loops:
-            yield self._note({**at, "slot": sums["t"]}, part.name, part.unit, part.unit * sums["d"])
-            return
-        (letter, steps, length), *inner = loops
-        for step in range(steps):
-            further = {**sums, letter: sums[letter] + step * length}
-            yield from self._tiled(inner, part, at, further)
+    def _tiled(self, loops: list[tuple[str, int, int]], part: Part, at: dict[str, int]) -> None:
+        letters = [letter for letter, _, _ in loops]
+        for steps in product(*(range(0, count * length, length) for _, count, length in loops)):
+            sums = {"d": 0, "t": 0}
+            for letter, step in zip(letters, steps, strict=True):
+                sums[letter] += step
+            self._note({**at, "slot": sums["t"]}, part.name, part.unit, part.unit * sums["d"])
 
-    def _note(self, at: dict[str, Any], field: str, width: int, byte: int = 0) -> Note:
+    def _note(self, at: dict[str, int], field: str, width: int, byte: int = 0) -> None:
         token = at["P"] * self.slots + at["slot"] if field != PADDING else 0
         place = (at["L"], at["B"], at["H"], token)
-        note = Note(self.g, self.s, *place, field, self.cursor, width, byte)
+        self.notes.append(Note(self.g, self.s, *place, field, self.cursor, width, byte))
         self.cursor += width
-        return note
 
 
 def runs(addresses: list[int]) -> list[tuple[int, int]]:

@@ -169,13 +169,13 @@ def test_views_reproduce_every_address() -> None:
         }
         assert {name for name in found if name.endswith(".view")} == expected_views, seed
         scattered = {(note.group, note.layer_set, note.field) for note in walk(geometry) if note.at}
+        ratios = [group.block_size // group.kernel_block_size for group in geometry.groups]
+        slots = [kernel_slots(group) for group in geometry.groups]
         for note in walk(geometry):
             if note.field == PADDING:
                 continue
-            group = geometry.groups[note.group]
-            ratio = group.block_size // group.kernel_block_size
-            part, slot = divmod(note.token, kernel_slots(group))
-            kernel_block = note.block * ratio + part
+            part, slot = divmod(note.token, slots[note.group])
+            kernel_block = note.block * ratios[note.group] + part
             view = found[f"g{note.group}.s{note.layer_set}.{note.field}.view"]
             assert isinstance(view, tuple)
             at = (1, note.layer, kernel_block, note.head, slot)
@@ -375,11 +375,12 @@ def test_kernel_blocks_have_one_stride() -> None:
             if group.kernel_block_size == group.block_size:
                 continue
             split += 1
+            slots = kernel_slots(group)
             assert splittable(geometry, g), seed
             starts: dict[tuple[object, ...], list[int]] = {}
             for note in walk(geometry):
                 if note.group == g and note.field != PADDING:
-                    slot = note.token % kernel_slots(group)
+                    slot = note.token % slots
                     key = (note.layer_set, note.layer, note.head, slot, note.field, note.at)
                     starts.setdefault(key, []).append(note.start)
             for addresses in starts.values():
