@@ -20,6 +20,7 @@ from kvexact.fuzz.served_families import (
     served_chunked,
     served_groups,
     served_hybrid,
+    served_latent,
     served_requests,
 )
 from kvexact.fuzz.serving_families import serving, serving_windows
@@ -73,6 +74,7 @@ SERVED: dict[str, Family] = {
         Family("served", served, "one group as serving engines lay it out"),
         Family("served_groups", served_groups, "groups that agree about pages; unequal pages"),
         Family("served_hybrid", served_hybrid, "attention and states, padded to one page size"),
+        Family("served_latent", served_latent, "one vector a token, keys of an indexer beside it"),
         Family("served_chunked", served_chunked, "the same, several blocks in a host chunk"),
         Family(
             "served_requests",

@@ -16,6 +16,10 @@ _FORMATS = (
     *("bf16", "fp16", "fp32", "fp8_e4m3", "fp8_e5m2"),
     *("int8_per_token_head", "int8_per_token_head", "fp8_per_token_head", "int4_per_token_head"),
 )
+_LATENT_FORMATS = (
+    *("bf16", "bf16", "fp16", "fp32", "fp8_e4m3", "fp8_ds_mla", "fp8_ds_mla", "fp8_ds_mla"),
+    "nvfp4_ds_mla",
+)
 _STATES = ("state_bf16_fp32", "state_bf16", "state_fp32")
 _HEAD_SIZES = (32, 32, 32, 64, 96)
 _TOKENS = (16, 16, 16, 32, 48)
@@ -59,6 +63,20 @@ def served_hybrid(chooser: Chooser) -> Geometry:
     if chance(chooser, 50):
         sets = sets[::-1]
     return build(_agreed(_pool(chooser, _one_each(pick(chooser, (16, 32)), sets))))
+
+
+def served_latent(chooser: Chooser) -> Geometry:
+    """One vector a token: plain, or packed with its scales, then also beside keys of an indexer."""
+    page_format = pick(chooser, _LATENT_FORMATS)
+    size, tokens = pick(chooser, (576, 576, 320, 512)), pick(chooser, (16, 32, 64))
+    if page_format.endswith("_ds_mla"):
+        size, tokens = 576, 64
+    layers = LayerSetDraft(pick(chooser, (1, 1, 2)), 1, size, 0, page_format)
+    index_keys = replace(layers, head_size_k=128, page_format="indexer_fp8")
+    has_keys = page_format == "fp8_ds_mla" and chance(chooser, 60)
+    parts = 2 if chance(chooser, 20) else 1
+    group = GroupDraft(tokens, parts, layer_sets=(layers, index_keys)[: 1 + has_keys])
+    return build(replace(_pool(chooser, (group,)), kv_split=False))
 
 
 def served_chunked(chooser: Chooser) -> Geometry:

@@ -155,6 +155,17 @@ def test_hits_and_victims_are_those_of_a_releases_own_manager(blocks: int) -> No
     assert [answers[op].hit for op in (9, 10, 11)] == [0, 32, 32]
 
 
+def test_latent_rows_and_keys_of_an_indexer_are_kept() -> None:
+    target = of_release("vllm-offload@0.33.0").make()
+    rows = LayerSet(2, 1, 576, 0, "fp8_ds_mla")
+    keys = LayerSet(2, 1, 128, 0, "indexer_fp8")
+    geometry = replace(GEOMETRY, groups=(Group(64, 64, (rows, keys)),), host=Host(1 << 19, 1, 4096))
+    assert outcome("vllm-offload@0.33.0", geometry, OPS) == "sound"
+    target.open(geometry)
+    assert "spec MLAAttentionSpec" in target.launches()
+    target.close()
+
+
 def test_head_planes_are_not_registered() -> None:
     heads = replace(GEOMETRY.groups[0], layer_sets=(replace(SHAPE, kv_heads=2),))
     geometry = replace(GEOMETRY, groups=(heads,), order="LHBNC")

@@ -21,7 +21,8 @@ from kvexact.fuzz.trace import load
 from kvexact.fuzz.vllm_met import met_lines
 from kvexact.impl.adapters.vllm import home as home_module
 from kvexact.impl.adapters.vllm.driver import offload
-from kvexact.impl.adapters.vllm.driver.fields import runs
+from kvexact.impl.adapters.vllm.driver.fields import layer_fields, runs
+from kvexact.impl.adapters.vllm.driver.pool import Layer
 from kvexact.impl.adapters.vllm.driver.shapes import Shape
 from kvexact.impl.adapters.vllm.driver.standins import Memory, OutOfBounds
 from kvexact.impl.adapters.vllm.driver.symbols import Gone, find, first_of, need
@@ -189,6 +190,20 @@ def test_fields_of_formats() -> None:
     }
     assert Shape(1, 1, 8, 8, "bf16").fields() == {"k": 16, "v": 16}
     assert Shape(1, 1, 3, 2, "state_bf16_fp32").fields() == {"conv": 6, "ssm": 8}
+    assert Shape(1, 1, 576, 0, "fp16").fields() == {"k": 1152}
+    assert sum(Shape(1, 1, 576, 0, "fp8_ds_mla").fields().values()) == 656
+
+
+def test_keys_of_an_indexer_lie_before_their_scales() -> None:
+    page = torch.arange(2 * 3 * 132, dtype=torch.int32).to(torch.uint8).view(2, 3, 132)
+    layer = Layer("name", Shape(1, 1, 128, 0, "indexer_fp8"), None, page)
+    found = layer_fields(layer)
+    flat = page.numpy().reshape(2, -1)
+    assert found["latent"].shape == (2, 1, 3, 128)
+    assert found["latent"][1, 0, 2].tolist() == flat[1, 256:384].tolist()
+    assert found["scale"][0, 0, 1].tolist() == flat[0, 388:392].tolist()
+    found["scale"][0, 0, 1] = 7  # a view, not a copy
+    assert page.numpy().reshape(2, -1)[0, 388:392].tolist() == [7] * 4
 
 
 def test_known_findings_are_of_releases_that_can_be() -> None:
@@ -255,6 +270,7 @@ class Told(VllmTarget):
             "orders": ["BLHNC", "LBHNC"],
             "formats": ["fp8_e4m3"],
             "cache_types": ["auto", "fp8_e4m3", "nvfp4"],
+            "latents": ["fp8_ds_mla"],
             "specs": ["FullAttentionSpec", "MambaSpec"],
             "tail_alignment": 1,
         }
@@ -316,4 +332,4 @@ def test_served_geometries_can_mostly_be(family: str) -> None:
         accepted += 1
         padded += any(s.page_bytes is not None for g in geometry.groups for s in g.layer_sets)
     assert accepted >= 40
-    assert padded or family in ("served", "served_chunked")
+    assert padded or family in ("served", "served_chunked", "served_latent")

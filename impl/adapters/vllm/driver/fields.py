@@ -8,10 +8,13 @@ import numpy.typing as npt
 import torch
 
 from kvexact.impl.adapters.vllm.driver.pool import Layer, Pool
+from kvexact.impl.adapters.vllm.driver.shapes import INDEX_KEYS
 
 Bytes = npt.NDArray[np.uint8]
 #: Of a view with halves: block, half, token, head, size.
 _HALVES = 5
+#: Of other views: block, head, token, content; older ones of one head have no axis for it.
+_ROWS = 4
 
 
 @dataclass
@@ -92,6 +95,8 @@ def layer_fields(layer: Layer) -> dict[str, Bytes]:
     widths = layer.shape.fields()
     if layer.shape.is_state:
         return _states(layer, widths)
+    if layer.shape.is_latent:
+        return _latents(layer, widths)
     view: torch.Tensor = layer.view
     if view.ndim == _HALVES:
         halves = [_as_bytes(view[:, half].transpose(1, 2)) for half in (0, 1)]
@@ -114,7 +119,29 @@ def _states(layer: Layer, widths: dict[str, int]) -> dict[str, Bytes]:
     if isinstance(layer.view, list):
         tensors = (tensor.reshape(tensor.shape[0], 1, 1, -1) for tensor in layer.view)
         return dict(zip(widths, map(_as_bytes, tensors), strict=True))
-    content, found, start = _as_bytes(layer.view), {}, 0
+    return _in_order(_as_bytes(layer.view), widths)
+
+
+def _latents(layer: Layer, widths: dict[str, int]) -> dict[str, Bytes]:
+    """Rows of one vector; keys of an indexer lie in a page before all of their scales."""
+    view: torch.Tensor = layer.view
+    rows = _as_bytes(view if view.ndim == _ROWS else view.unsqueeze(1))
+    if layer.shape.page_format != INDEX_KEYS:
+        return _in_order(rows, widths)
+    blocks, heads, slots, _ = rows.shape
+    page = rows.reshape(blocks, -1)
+    assert np.shares_memory(page, rows)
+    found, start = {}, 0
+    for name, width in widths.items():
+        part = page[:, start : start + slots * width]
+        found[name] = part.reshape(blocks, heads, slots, width)
+        start += slots * width
+    return found
+
+
+def _in_order(content: Bytes, widths: dict[str, int]) -> dict[str, Bytes]:
+    """Fields that lie in a row one after the other."""
+    found, start = {}, 0
     for name, width in widths.items():
         found[name] = content[..., start : start + width]
         start += width

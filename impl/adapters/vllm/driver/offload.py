@@ -37,7 +37,9 @@ class Offload:
         """Hand it the pool; it allocates the host tier."""
         with in_configuration(pool.config):
             if pool.cross:
-                self._connector.register_cross_layers_kv_cache(pool.buffer, release.backend())
+                self._connector.register_cross_layers_kv_cache(
+                    pool.buffer, pool.groups[0][0].backend
+                )
             else:
                 self._connector.register_kv_caches(pool.views)
         side = self._connector.connector_worker

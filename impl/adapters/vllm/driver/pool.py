@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from kvexact.impl.adapters.vllm.driver import release
+from kvexact.impl.adapters.vllm.driver import latent, release
 from kvexact.impl.adapters.vllm.driver.shapes import Shape, read_shapes
 from kvexact.impl.adapters.vllm.driver.symbols import need
 
@@ -108,14 +108,14 @@ def lay_out(geometry: dict[str, Any], *, prefers_one_buffer: bool) -> Pool:
     config = configuration(geometry, shapes)
     try:
         release.set_layout(config, geometry["order"])
-        specs, names = _specs(geometry, shapes)
+        specs, names = _specs(geometry, shapes, config)
         groups = release.planning("get_kv_cache_groups")(config, dict(specs))
         _same_groups(geometry, shapes, groups, names)
         kv_config = release.planning("get_kv_cache_config_from_groups")(config, groups, _PLENTY)
     except REFUSALS as error:
         raise Unfit(f"{type(error).__name__}: {error}") from error
     layers = _layers(shapes, groups)
-    attention = _attention_groups(geometry, groups)
+    attention = _attention_groups(geometry, groups, names)
     _same_kernel_blocks(geometry, kv_config, attention)
     cross = release.shares_one_buffer(attention, prefers=prefers_one_buffer)
     known = release.layouts()
@@ -140,7 +140,7 @@ def configuration(geometry: dict[str, Any], shapes: list[list[Shape]]) -> Any:
     config.model_config = SimpleNamespace(
         model="kvexact",
         dtype=dtypes.pop(),
-        use_mla=False,
+        use_mla=any(shape.is_latent for shape in every),
         max_model_len=64,
         original_max_model_len=64,
         is_hybrid=any(shape.is_state for shape in every),
@@ -159,7 +159,7 @@ def configuration(geometry: dict[str, Any], shapes: list[list[Shape]]) -> Any:
 
 
 def _specs(
-    geometry: dict[str, Any], shapes: list[list[Shape]]
+    geometry: dict[str, Any], shapes: list[list[Shape]], config: Any
 ) -> tuple[dict[str, Any], dict[str, Shape]]:
     """Specs and shapes by layer name; padding of attention is for the release to add."""
     specs: dict[str, Any] = {}
@@ -168,23 +168,25 @@ def _specs(
     for g, group in enumerate(geometry["groups"]):
         window = 16 * (g - full) or None
         size = _natural_block_size(geometry, g, shapes)
-        own = _backend_of(group)
         for shape in shapes[g]:
+            own = _backend_of(group, shape)
             for _ in range(shape.layers):
-                spec = (
-                    release.state_spec(shape, group["block_size"])
-                    if shape.is_state
-                    else release.attention_spec(shape, size, window, own)
-                )
+                if shape.is_state:
+                    spec = release.state_spec(shape, group["block_size"])
+                elif shape.is_latent:
+                    spec = latent.spec(shape, config, size, own)
+                else:
+                    spec = release.attention_spec(shape, size, window, own)
                 name = f"model.layers.{len(specs)}.attn"
                 specs[name], names[name] = spec, shape
     return specs, names
 
 
-def _backend_of(group: dict[str, Any]) -> Any:
-    """The backend whose kernels take the blocks of a group."""
+def _backend_of(group: dict[str, Any], shape: Shape) -> Any:
+    """The backend of a group's layer set, whose kernels take the blocks of the group."""
+    own = latent.backend(shape.page_format) if shape.is_latent else release.backend()
     kernel = group["kernel_block_size"]
-    return release.backend(None if kernel == group["block_size"] else kernel)
+    return own if kernel == group["block_size"] else release.with_kernel_blocks(own, kernel)
 
 
 def _natural_block_size(geometry: dict[str, Any], g: int, shapes: list[list[Shape]]) -> int:
@@ -265,7 +267,9 @@ def _same_kernel_blocks(
         raise Unfit(f"this release's kernels take blocks of {found} tokens")
 
 
-def _attention_groups(geometry: dict[str, Any], groups: list[Any]) -> list[list[Any]]:
+def _attention_groups(
+    geometry: dict[str, Any], groups: list[Any], shapes: dict[str, Shape]
+) -> list[list[Any]]:
     """The groups' layers by backend and spec, as a runner keeps them."""
     attention: list[list[Any]] = []
     for number, group in enumerate(groups):
@@ -273,8 +277,13 @@ def _attention_groups(geometry: dict[str, Any], groups: list[Any]) -> list[list[
         by_spec: dict[Any, list[str]] = {}
         for name in group.layer_names:
             by_spec.setdefault(each[name] if each else group.kv_cache_spec, []).append(name)
-        own = _backend_of(geometry["groups"][number])
-        attention.append([release.attention_group(n, s, number, own) for s, n in by_spec.items()])
+        of_group = geometry["groups"][number]
+        attention.append(
+            [
+                release.attention_group(n, s, number, _backend_of(of_group, shapes[n[0]]))
+                for s, n in by_spec.items()
+            ]
+        )
     return attention
 
 

@@ -28,15 +28,14 @@ def planning(name: str) -> Any:
 
 
 @cache
-def backend(kernel_block_size: int | None = None) -> Any:
-    """The attention backend that publishes specs and views.
+def backend() -> Any:
+    """The attention backend that publishes specs and views of keys and values."""
+    return need("vllm.v1.attention.backends.triton_attn:TritonAttentionBackend")
 
-    Args:
-        kernel_block_size: the only one that its kernels take, as some backends say; None: all.
-    """
-    own = need("vllm.v1.attention.backends.triton_attn:TritonAttentionBackend")
-    if kernel_block_size is None:
-        return own
+
+@cache
+def with_kernel_blocks(own: Any, kernel_block_size: int) -> Any:
+    """A backend whose kernels take blocks of this size only, as some backends say."""
     sizes = staticmethod(lambda *_spec: [kernel_block_size])
     return type(own.__name__, (own,), {"get_supported_kernel_block_sizes": sizes})
 
@@ -99,7 +98,7 @@ def storage_dtype(shape: Shape) -> torch.dtype:
 
 
 def attention_spec(shape: Shape, block_size: int, window: int | None, own: Any) -> Any:
-    """What a layer of keys and values publishes, as its backend completes it."""
+    """What a layer of keys and values publishes."""
     made = need(f"{_INTERFACE}:{'SlidingWindowSpec' if window else 'FullAttentionSpec'}")
     given = {
         "block_size": block_size,
@@ -109,11 +108,14 @@ def attention_spec(shape: Shape, block_size: int, window: int | None, own: Any) 
         "dtype": storage_dtype(shape),
         "kv_quant_mode": quant_mode(shape),
         "sliding_window": window,
-        "indexes_kv_by_block_stride": True,
     }
-    if "indexes_kv_by_block_stride" in made.__dataclass_fields__:
-        given["indexes_kv_by_block_stride"] = own.indexes_kv_by_block_stride()
-    spec = made(**accepted(made, given))
+    return completed(made(**accepted(made, given)), own)
+
+
+def completed(spec: Any, own: Any) -> Any:
+    """What a layer publishes, as the runner and its backend complete it."""
+    if "indexes_kv_by_block_stride" in spec.__dataclass_fields__:
+        spec = replace(spec, indexes_kv_by_block_stride=own.indexes_kv_by_block_stride())
     complete = find("vllm.v1.worker.utils:customize_attention_spec")
     if complete is not None:
         return complete(own, spec)

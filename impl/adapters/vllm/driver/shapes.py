@@ -12,6 +12,14 @@ _STATES = {
     "state_bf16": (torch.bfloat16, torch.bfloat16),
     "state_fp32": (torch.float32, torch.float32),
 }
+#: Rows of one latent vector that are packed with their scales: fields in order.
+PACKED = {
+    "fp8_ds_mla": {"latent": 512, "scale": 16, "rope": 128},
+    "nvfp4_ds_mla": {"latent": 256, "rope": 64, "scale": 32},
+}
+#: Keys of an indexer: in a page all of them, then their scales.
+INDEX_KEYS = "indexer_fp8"
+_INDEX_KEY = {"latent": 128, "scale": 4}
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,11 @@ class Shape:
         return self.page_format in _STATES
 
     @property
+    def is_latent(self) -> bool:
+        """Whether it keeps one vector a token, and no value beside it."""
+        return self.head_size_v == 0 and not self.is_state
+
+    @property
     def scaled(self) -> bool:
         """Whether a scale follows each token's data."""
         return self.page_format.endswith("_per_token_head")
@@ -41,6 +54,8 @@ class Shape:
     @property
     def cache_dtype(self) -> str:
         """What a user writes as the cache's type."""
+        if self.page_format == INDEX_KEYS:
+            return "fp8_ds_mla"  # what a user writes of the layers that they belong to
         return "auto" if self.page_format in _DTYPES else self.page_format
 
     @property
@@ -50,6 +65,10 @@ class Shape:
 
     def fields(self) -> dict[str, int]:
         """Bytes of each field of a cell, in logical order; fields of no bytes are left out."""
+        if self.page_format in PACKED:
+            return PACKED[self.page_format]
+        if self.page_format == INDEX_KEYS:
+            return _INDEX_KEY
         if self.is_state:
             conv, ssm = (torch.empty(0, dtype=d).element_size() for d in _STATES[self.page_format])
             widths = {"conv": self.head_size_k * conv, "ssm": self.head_size_v * ssm}
