@@ -27,7 +27,7 @@ from kvexact.refmodel.ops import (
     Zero,
     block_id,
 )
-from kvexact.refmodel.order import Ordered
+from kvexact.refmodel.order import Writers
 from kvexact.refmodel.positions import ByteOp, WritePositions
 from kvexact.refmodel.serving_ops import Attend, Mutate
 from kvexact.refmodel.timed_ops import Fence
@@ -90,17 +90,19 @@ def _writers(run: Run, wrong: Wrong) -> set[int]:
     want, got = wrong.want, wrong.got
     if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray):
         return set()
-    assert isinstance(run.model, Ordered)
+    model = Writers(run.model.plan)
+    for op in run.applied:
+        model.apply(op)
     first = int(np.argwhere(want != got)[0][0])
     if wrong.outcome == "mismatch":
-        return {int(run.model.writers[wrong.area][first])}
+        return {int(model.writers[wrong.area][first])}
     group = int(wrong.name.partition(".")[0])
     slot = _slots(run, wrong.op, group)[first]
     if slot is None:
         return set()
     block, token = np.array([block_id(slot.block)]), np.array([slot.token])
     places: npt.NDArray[np.intp] = run.model.layout(group).of_slots(block, token)
-    return set(run.model.writers["pool"][places].reshape(-1).tolist())
+    return set(model.writers["pool"][places].reshape(-1).tolist())
 
 
 def _slots(run: Run, op: Op | None, group: int) -> tuple[Slot | None, ...]:

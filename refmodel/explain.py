@@ -12,7 +12,7 @@ from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.content import Bytes, poison
 from kvexact.refmodel.locate import Owner, content_owner, locate
 from kvexact.refmodel.ops import WriteTokens, WriteValues, block_id
-from kvexact.refmodel.order import Ordered
+from kvexact.refmodel.order import Writers
 from kvexact.refmodel.plan import Plan
 from kvexact.refmodel.positions import ByteOp, WritePositions
 
@@ -123,9 +123,9 @@ def explain(
     )
 
 
-def _after(planned: Plan, ops: Sequence[ByteOp]) -> Ordered:
+def _after(planned: Plan, ops: Sequence[ByteOp]) -> Writers:
     """A model that did these ops."""
-    model = Ordered(planned)
+    model = Writers(planned)
     for op in ops:
         model.apply(op)
     return model

@@ -1,14 +1,14 @@
 """Which bytes are settled while work is pending; docs/time.md has the rule.
 
 The model itself is sequential: it does each op at once. What it adds for a target whose work may be
-pending is who wrote each byte last, and whether that byte may be looked at yet.
+pending is which bytes may not be looked at yet, and, where it is asked for, who wrote each of them.
 """
 
 import numpy as np
 import numpy.typing as npt
 
 from kvexact.refmodel.address import Addresses
-from kvexact.refmodel.cache import Cache, Effect, in_words
+from kvexact.refmodel.cache import Cache, Effect, Words, in_words
 from kvexact.refmodel.content import Bytes
 from kvexact.refmodel.layout import Mask
 from kvexact.refmodel.ops import Offload, Op, Reset, Restore
@@ -24,10 +24,9 @@ _FENCES = frozenset({Reset, Mutate})
 
 
 class Ordered(Cache):
-    """A model that knows the order of what it stores.
+    """A model that knows what of it a target may not have done yet.
 
     Attributes:
-        writers: per area, for each byte the id of the op that stored it last; -1: none did.
         unsettled: per area, which bytes may still be another value in a target.
         jobs: ids of the transfers so far; True: done, as a fence or a poll said.
         begun: those since the last fence.
@@ -37,15 +36,22 @@ class Ordered(Cache):
 
     def __init__(self, planned: Plan) -> None:
         super().__init__(planned)
-        self.writers: dict[str, npt.NDArray[np.int64]] = {}
-        self.unsettled: dict[str, Mask] = {}
-        for area, data in self.areas.items():
-            self.writers[area] = np.full(data.size, -1, np.int64)
-            self.unsettled[area] = np.zeros(data.size, np.bool_)
+        self.unsettled: dict[str, Mask] = {
+            area: np.zeros(data.size, np.bool_) for area, data in self.areas.items()
+        }
+        #: The same in words, and one word of either kind.
+        self._masks: dict[tuple[str, int], Words] = {}
+        self._flags: dict[int, tuple[Words, Words]] = {}
+        for area, word in self._memory:
+            self._masks[area, word] = in_words(self.unsettled[area].view(np.uint8), word)
+            settled, unsettled = np.arange(2, dtype=np.uint8).repeat(word).reshape(2, word)
+            self._flags[word] = in_words(settled, word), in_words(unsettled, word)
         self.jobs: dict[int, bool] = {}
         self.begun: set[int] = set()
         self.pending = self.reused = False
         self._op_id = -1
+        #: Of what was stored since the last fence, op, area, word and places.
+        self._since: list[tuple[int, str, int, Addresses]] = []
 
     def refusal(self, op: Op) -> str | None:
         """See `Cache`; an op in time is never refused."""
@@ -77,15 +83,22 @@ class Ordered(Cache):
         """All work is done: every byte is settled."""
         for mask in self.unsettled.values():
             mask[:] = False
-        self.jobs = dict.fromkeys(self.jobs, True)
+        self.jobs |= dict.fromkeys(self.begun, True)
         self.begun.clear()
+        self._since.clear()
         self.pending = False
 
     def settle(self, job: int) -> None:
         """A transfer is done: the bytes that it stored last are settled."""
+        if self.jobs[job]:
+            return
         self.jobs[job] = True
-        for area, mask in self.unsettled.items():
-            mask[self.writers[area] == job] = False
+        is_behind = False
+        for op_id, area, word, places in self._since:
+            is_behind |= op_id == job
+            if is_behind:
+                flags = self._flags[word]
+                self._masks[area, word][places] = flags[not self.jobs.get(op_id, False)]
 
     def _load(self, area: str, word: int, places: Addresses) -> Bytes:
         self._meet(area, word, places)
@@ -93,14 +106,27 @@ class Ordered(Cache):
 
     def _store(self, area: str, word: int, places: Addresses, data: Bytes) -> Effect:
         self._meet(area, word, places)
-        unsettled = np.ones(word, np.uint8)
-        in_words(self.unsettled[area].view(np.uint8), word)[places] = in_words(unsettled, word)
-        writers = np.full(word, self._op_id).view(np.uint8)
-        in_words(self.writers[area].view(np.uint8), 8 * word)[places] = in_words(writers, 8 * word)
+        self._masks[area, word][places] = self._flags[word][True]
+        self._since.append((self._op_id, area, word, places))
         self.pending |= places.size > 0
         return super()._store(area, word, places, data)
 
     def _meet(self, area: str, word: int, places: Addresses) -> None:
         """Note whether some of the bytes that an op uses are unsettled."""
-        met = in_words(self.unsettled[area].view(np.uint8), word)[places]
-        self.reused |= bool(met.view(np.uint8).any())
+        if self.pending and not self.reused:
+            self.reused = b"\1" in self._masks[area, word][places].tobytes()
+
+
+class Writers(Ordered):
+    """The same, and for each byte of an area the id of the op that stored it last; -1: none did."""
+
+    def __init__(self, planned: Plan) -> None:
+        super().__init__(planned)
+        self.writers: dict[str, npt.NDArray[np.int64]] = {
+            area: np.full(data.size, -1, np.int64) for area, data in self.areas.items()
+        }
+
+    def _store(self, area: str, word: int, places: Addresses, data: Bytes) -> Effect:
+        writers = np.full(word, self._op_id).view(np.uint8)
+        in_words(self.writers[area].view(np.uint8), 8 * word)[places] = in_words(writers, 8 * word)
+        return super()._store(area, word, places, data)

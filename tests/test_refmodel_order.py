@@ -19,7 +19,7 @@ from kvexact.refmodel.ops import (
     WriteTokens,
     Zero,
 )
-from kvexact.refmodel.order import Ordered
+from kvexact.refmodel.order import Writers
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.serving_ops import Mutate
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
@@ -35,8 +35,8 @@ OFFLOAD = Offload(12, (Job(0, (Move(2, 1, 0),)),))
 RESTORE = Restore(13, (Job(0, (Move(0, 1, 0),)),))
 
 
-def after(*ops: Op) -> Ordered:
-    model = Ordered(plan(GEOMETRY))
+def after(*ops: Op) -> Writers:
+    model = Writers(plan(GEOMETRY))
     for op in ops:
         assert model.refusal(op) is None
         model.apply(op)
@@ -53,7 +53,7 @@ def content(block: int, *tokens: int) -> list[int]:
     ]
 
 
-def unsettled(model: Ordered, area: str = "pool") -> list[int]:
+def unsettled(model: Writers, area: str = "pool") -> list[int]:
     return np.flatnonzero(model.unsettled[area]).tolist()
 
 

@@ -5,12 +5,12 @@ targets (calls run then), or, when all parts are written, end the action. Parts 
 themselves. An action that has ended lets what comes after it begin, and queries see it.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
 from kvexact.impl.simulation.memory import Memory
-from kvexact.impl.simulation.work import Copy, Fill, Work, call
+from kvexact.impl.simulation.work import Copy, Fill, Work, call, perform, size
 
 #: Names an action: the id of the op that made it, and the ordinal of the call within that op.
 Key = tuple[int, int]
@@ -33,23 +33,16 @@ class Piece(NamedTuple):
 
 
 Part = Sequence[Piece]
+#: Takes the action of a key apart, of which these are the sizes of the items.
+Split = Callable[[Key, Sequence[int]], list[Part]]
 
 _UNREAD, _READ, _WRITTEN = range(3)
 
-#: The step that ends an action, in place of a part's number.
-END = -1
+#: In place of a part's number: the step that ends an action, and all steps that may run.
+END, REST = -1, -2
 
-
-class Step(NamedTuple):
-    """The next step of a part, or the end of an action."""
-
-    action: "Action"
-    part: int
-
-    @property
-    def phase(self) -> int:
-        """0: the part is read; 1: it is written; -1: the action ends."""
-        return END if self.part == END else self.action.phases[self.part]
+#: An action, and the number of the part whose next step runs, or one of these two.
+Step = tuple["Action", int]
 
 
 class Action:
@@ -59,13 +52,16 @@ class Action:
         key: its name.
         what: the call that made it, for people.
         items: what it does.
-        parts: how the schedule takes it apart; each byte of each item is in exactly one part.
+        split: how it is taken apart, when a step is first asked for; each byte of each item is then
+            in exactly one part.
         after: actions that must have ended before this one begins.
         order: when its sources may be read.
         stream: the name of the stream that it is in, for people.
         number: how many were queued before it.
 
     Attributes:
+        parts: empty, until it is taken apart.
+        phases: what was done of each part.
         missing: how many actions before it have not ended.
         later: those behind it that wait for it.
     """
@@ -73,6 +69,7 @@ class Action:
     __slots__ = (
         "after",
         "done",
+        "is_apart",
         "items",
         "key",
         "later",
@@ -81,6 +78,7 @@ class Action:
         "order",
         "parts",
         "phases",
+        "split",
         "staged",
         "stream",
         "what",
@@ -91,7 +89,7 @@ class Action:
         key: Key,
         what: str,
         items: Sequence[Work],
-        parts: Sequence[Part],
+        split: Split,
         after: tuple["Action", ...],
         order: Order = Order.STREAM,
         stream: str = "",
@@ -101,26 +99,36 @@ class Action:
         self.number = number
         self.what = what
         self.items = items
-        self.parts = parts
+        self.split = split
         self.after = after
         self.order = order
         self.stream = stream
-        self.done = False
+        self.done = self.is_apart = False
+        self.parts: Sequence[Part] = ()
+        self.phases: list[int] = []
         self.missing = 0
         self.later: list[Action] = []
+        self.staged: dict[int, list[bytes]] = {}
         for before in dict.fromkeys(after):
             if not before.done:
                 before.later.append(self)
                 self.missing += 1
-        # A part without copies has nothing to read ahead.
-        self.phases = [
-            _UNREAD if any(isinstance(items[piece.item], Copy) for piece in part) else _READ
-            for part in parts
-        ]
-        self.staged: dict[int, list[bytes]] = {}
+
+    def _take_apart(self) -> None:
+        if not self.is_apart:
+            self.is_apart = True
+            self.parts = self.split(self.key, [size(item) for item in self.items])
+            # A part without copies has nothing to read ahead.
+            self.phases = [
+                _UNREAD
+                if any(isinstance(self.items[piece.item], Copy) for piece in part)
+                else _READ
+                for part in self.parts
+            ]
 
     def is_read(self) -> bool:
         """Whether no source remains to be read."""
+        self._take_apart()
         return _UNREAD not in self.phases
 
     def may_run(self) -> bool:
@@ -129,26 +137,43 @@ class Action:
 
     def steps(self) -> list[Step]:
         """The steps that may run now."""
+        if self.missing and self.order is Order.STREAM:
+            return []
+        self._take_apart()
         if self.missing:
-            if self.order is Order.STREAM:
-                return []
-            return [Step(self, part) for part, phase in enumerate(self.phases) if not phase]
-        found = [Step(self, part) for part, phase in enumerate(self.phases) if phase <= _READ]
-        return found or [Step(self, END)]
+            return self.reads()
+        found = [(self, part) for part, phase in enumerate(self.phases) if phase <= _READ]
+        return found or [(self, END)]
+
+    def reads(self) -> list[Step]:
+        """Those of them that read."""
+        self._take_apart()
+        return [(self, part) for part, phase in enumerate(self.phases) if phase == _UNREAD]
 
     def rest(self) -> list[Step]:
         """Steps that may run in this order: if it is ready, all that are left, part by part."""
         if self.missing:
             return self.steps()
+        self._take_apart()
         found = [
-            Step(self, part)
-            for part, phase in enumerate(self.phases)
-            for _ in range(_WRITTEN - phase)
+            (self, part) for part, phase in enumerate(self.phases) for _ in range(_WRITTEN - phase)
         ]
-        return [*found, Step(self, END)]
+        return [*found, (self, END)]
+
+    def phases_of(self, part: int) -> list[int]:
+        """What a step does, or each of the rest. 0: reads; 1: writes; -1: the action ends."""
+        if part != REST:
+            return [END if part == END else self.phases[part]]
+        if self.missing:
+            return [_UNREAD] * len(self.steps())
+        phases = self.phases
+        if not self.is_apart:
+            phases = [_UNREAD if any(isinstance(item, Copy) for item in self.items) else _READ]
+        return [*(does for phase in phases for does in range(phase, _WRITTEN)), END]
 
     def unread(self) -> Iterator[Piece]:
         """The pieces that may still read."""
+        self._take_apart()
         for part, phase in zip(self.parts, self.phases, strict=True):
             if phase == _UNREAD:
                 yield from part
@@ -157,6 +182,7 @@ class Action:
 
     def unwritten(self) -> Iterator[Piece]:
         """The pieces that may still write."""
+        self._take_apart()
         for part, phase in zip(self.parts, self.phases, strict=True):
             if phase != _WRITTEN:
                 yield from part
@@ -172,12 +198,24 @@ class Action:
             self._write(part, memory)
             self.phases[part] = _WRITTEN
 
+    def run(self, memory: Memory) -> None:
+        """Run all steps that may run. Raises `OutOfBounds`."""
+        if self.is_apart or self.missing:
+            for _, part in self.rest():
+                self.advance(part, memory)
+        else:  # what was never taken apart goes as it is
+            perform(self.items, memory)
+            self.done = True
+
     def release(self) -> list["Action"]:
         """It has ended: the actions that are ready from now on."""
+        self.after = ()
+        ready = []
         for action in self.later:
             action.missing -= 1
-        self.after = ()
-        return [action for action in self.later if not action.missing]
+            if not action.missing:
+                ready.append(action)
+        return ready
 
     def _read(self, part: int, memory: Memory) -> list[bytes]:
         found = []
@@ -200,5 +238,6 @@ class Action:
 
     def state(self) -> Hashable:
         """Equal for two runs of a program where this action has done the same in both."""
+        self._take_apart()
         staged = tuple((part, tuple(data)) for part, data in sorted(self.staged.items()))
         return self.key, tuple(self.phases), staged

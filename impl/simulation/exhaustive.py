@@ -30,6 +30,10 @@ class _Path(Schedule):
         """Every byte on its own: any other way to split is one of the orders of these parts."""
         return [[Piece(item, at, at + 1)] for item, size in enumerate(sizes) for at in range(size)]
 
+    def lingers(self, key: Key) -> bool:  # noqa: ARG002
+        """Everything does: only then is every order of ends seen."""
+        return True
+
     def choose(self, point: Point) -> Sequence[Step]:
         options: list[list[Step]] = [[step] for step in point.steps()]
         if not point.forced:

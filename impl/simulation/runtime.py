@@ -6,7 +6,7 @@ until the schedule runs it. docs/time.md has the rules, with their sources, by t
 
 from collections.abc import Callable, Sequence
 
-from kvexact.impl.notes import Note
+from kvexact.impl.notes import Did, Note
 from kvexact.impl.simulation.actions import Action, Key, Order
 from kvexact.impl.simulation.hazards import Hazard, pending_reads, pending_writes
 from kvexact.impl.simulation.memory import Area, Kind, Memory, Range
@@ -152,16 +152,16 @@ class Runtime:
 
     def record(self, event: Event, stream: Stream) -> None:
         """Capture what is in the stream now; what the event captured before is forgotten (E1)."""
-        event.captured = self._submit(self._key(), "record", [], stream)
+        self._mark("record", stream)
+        event.captured = self._streams.before(stream)
 
     def wait(self, stream: Stream, event: Event) -> None:
         """Later work in the stream waits for what the event has captured by now (E2, E3)."""
-        captured = () if event.captured is None or event.captured.done else (event.captured,)
-        self._submit(self._key(), "wait", [], stream, after=captured)
+        self._mark("wait", stream, tuple([one for one in event.captured if not one.done]))
 
     def query(self, event: Event) -> bool:
         """Whether all that the event captured has ended; True if it was never recorded (E4)."""
-        return self._queue.ask(self._key(), self._captured(event))
+        return self._queue.ask(self._key(), event.captured)
 
     def query_stream(self, stream: Stream) -> bool:
         """Whether an event recorded there now would already have ended (S4)."""
@@ -169,7 +169,7 @@ class Runtime:
 
     def synchronize_event(self, event: Event) -> None:
         """Return when all that the event captured has ended (E4)."""
-        self._queue.finish(self._key(), self._captured(event))
+        self._queue.finish(self._key(), event.captured)
 
     def synchronize(self, stream: Stream) -> None:
         """Return when all that an event recorded there now would capture has ended (S4)."""
@@ -193,9 +193,6 @@ class Runtime:
         """What may still be read."""
         return pending_reads(self._queue.pending)
 
-    def _captured(self, event: Event) -> list[Action]:
-        return [] if event.captured is None else [event.captured]
-
     def _kind(self, start: int, nbytes: int) -> Kind:
         """The kind of memory that a call names. Raises `OutOfBounds`."""
         area = self.memory.find(start, nbytes)
@@ -207,7 +204,8 @@ class Runtime:
             raise OutOfBounds(f"{area.name} is used by a call after the call that frees it")
 
     def _key(self) -> Key:
-        self._queue.require_host()
+        if self._queue.is_running:
+            raise RuntimeError("a host function or a task called the simulation")
         key = self._op, self._ordinal
         self._ordinal += 1
         return key
@@ -219,16 +217,33 @@ class Runtime:
         items: Sequence[Work],
         stream: Stream,
         order: Order = Order.STREAM,
-        after: tuple[Action, ...] = (),
     ) -> Action | None:
-        if self._notes is not None:
-            waits = tuple(dict.fromkeys(action.key[0] for action in after))
-            self._notes.append(Note(*key, what, stream.name, "queued", waits))
+        self._note(key, what, stream, "queued")
         if self._queue.schedule.eager:
             self._queue.perform(items)
-            if self._notes is not None:
-                self._notes.append(Note(*key, what, stream.name, "ended"))
+            self._note(key, what, stream, "ended")
             return None
-        before = self._streams.before(stream) + after
+        before = self._streams.before(stream)
         stream.tail = self._queue.submit(key, what, items, before, order, stream.name)
+        stream.joined = ()
         return stream.tail
+
+    def _mark(self, what: str, stream: Stream, after: tuple[Action, ...] = ()) -> None:
+        """Let later work come after these, too. No byte moves, so the end alone may be seen."""
+        key = self._key()
+        self._note(key, what, stream, "queued", after)
+        if self._queue.schedule.lingers(key):
+            before = self._streams.before(stream) + after
+            stream.tail = self._queue.submit(key, what, (), before, stream=stream.name)
+            stream.joined = ()
+        else:
+            if after or stream is self.legacy:
+                self._streams.join(stream, after)
+            self._queue.let_run(key)
+
+    def _note(
+        self, key: Key, what: str, stream: Stream, did: Did, after: tuple[Action, ...] = ()
+    ) -> None:
+        if self._notes is not None:
+            waits = tuple(dict.fromkeys(action.key[0] for action in after))
+            self._notes.append(Note(*key, what, stream.name, did, waits))

@@ -9,24 +9,31 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
-from kvexact.impl.simulation.actions import END, Action, Key, Part, Piece, Step
+from kvexact.impl.simulation.actions import END, REST, Action, Key, Part, Piece, Step
 
 #: A device makes progress: this many queries in a row may see none.
 PATIENCE = 4
 
 _MASK = (1 << 64) - 1
 _STEP = 0x9E3779B97F4A7C15
+#: Makes the hash of a call another one than the mood of its action.
+_HERE = 0xD1342543DE82EF95
 
 
 def mixed(*numbers: int) -> int:
     """A hash of 64 bits that is the same everywhere (the steps of splitmix64)."""
     state = 0
     for number in numbers:
-        state = (state + _STEP + number) & _MASK
-        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
-        state ^= state >> 31
+        state = _stirred(state, number)
     return state
+
+
+def _stirred(state: int, number: int) -> int:
+    """The hash of some numbers, and one more number."""
+    state = (state + _STEP + number) & _MASK
+    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
+    return state ^ (state >> 31)
 
 
 def _blend(one: int, other: int) -> int:
@@ -39,32 +46,22 @@ class Point(NamedTuple):
 
     Attributes:
         key: the call.
-        open: pending actions that may have steps to run, oldest first; never empty.
-        goals: what the call waits for or asks about, found when it is asked for: for each action,
-            oldest first, steps that may run in this order; never none.
-        forced: whether the call cannot return before they ran.
-        idle: how many queries in a row saw no step run.
+        open: pending actions that may have steps to run; never empty.
+        least: steps of the oldest action where one has to run; none where the call may go on.
         state: equal for two runs whose device is in the same state.
+        forced: whether the call cannot return before ``least`` are none.
     """
 
     key: Key
     open: Sequence[Action]
-    goals: Callable[[], Iterator[Sequence[Step]]]
-    forced: bool
-    idle: int
+    least: Callable[[], Sequence[Step]]
     state: Callable[[], Hashable]
+    forced: bool = False
 
     def steps(self) -> Iterator[Step]:
-        """What may run now, in the order in which it was queued."""
+        """What may run now."""
         for action in self.open:
             yield from action.steps()
-
-    def least(self) -> Sequence[Step]:
-        """Steps of the oldest action where one has to run; none where the call may go on."""
-        if self.forced or self.idle >= PATIENCE:
-            for steps in self.goals():
-                return steps if self.forced else steps[:1]
-        return []
 
 
 def whole(sizes: Sequence[int]) -> list[Part]:
@@ -78,10 +75,16 @@ class Schedule(ABC):
 
     #: Whether every action runs within the call that queues it; then nothing is ever asked.
     eager: ClassVar[bool] = False
+    #: Whether nothing runs in a call that neither waits nor asks; then nothing is asked there.
+    patient: ClassVar[bool] = False
 
     def split(self, key: Key, sizes: Sequence[int]) -> list[Part]:  # noqa: ARG002
         """Parts of an action, none empty, with each byte of items of these sizes in one of them."""
         return whole(sizes)
+
+    def lingers(self, key: Key) -> bool:  # noqa: ARG002
+        """Whether a record or a wait ends at a step of its own, not with what it comes after."""
+        return False
 
     @abstractmethod
     def choose(self, point: Point) -> Sequence[Step]:
@@ -93,6 +96,8 @@ class Schedule(ABC):
 
 class Late(Schedule):
     """As late as allowed: only what a call waits for runs, in the order it was queued."""
+
+    patient = True
 
     def choose(self, point: Point) -> Sequence[Step]:
         """See `Schedule`."""
@@ -115,8 +120,8 @@ class Hashed(Schedule):
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self._moods: dict[Key, int] = {}
-        self._passed: Key | None = None
-        self._at: tuple[Key | None, int] = None, 0
+        self._of_op = -1, 0
+        self._passed: Point | None = None
 
     def split(self, key: Key, sizes: Sequence[int]) -> list[Part]:
         """One to three parts; each item is cut at some byte and its ends go to any parts."""
@@ -133,15 +138,16 @@ class Hashed(Schedule):
                     parts[part % count].append(Piece(item, start, end))
         return [part for part in parts if part]
 
+    def lingers(self, key: Key) -> bool:
+        """See `Schedule`. A fifth does."""
+        return not self._mood(key) % 5
+
     def choose(self, point: Point) -> Sequence[Step]:
-        """See `Schedule`. A call that need not wait lets actions go on once."""
-        if not point.forced:
-            if point.key == self._passed:
-                return point.least()
-            self._passed = point.key
-        if point.key != self._at[0]:  # another order of numbers than in a mood
-            self._at = point.key, mixed(*point.key, self.seed)
-        here = self._at[1]
+        """See `Schedule`. Within a call actions go on once, and before all that it waits for."""
+        if point is self._passed:
+            self._passed = None
+            return point.least()
+        here = self._mood(point.key) * _HERE & _MASK
         chosen = []
         for action in point.open:
             mood = self._mood(action.key)
@@ -152,24 +158,34 @@ class Hashed(Schedule):
                     chosen.append((choice, action.number, action))
         chosen.sort()
         steps = [step for choice, _, action in chosen for step in _some(action, choice >> 2)]
+        if steps:
+            self._passed = point
         return steps or point.least()
 
     def _mood(self, key: Key) -> int:
         mood = self._moods.get(key)
         if mood is None:
-            mood = self._moods[key] = mixed(self.seed, *key)
+            op, ordinal = key
+            if op != self._of_op[0]:
+                self._of_op = op, mixed(self.seed, op)
+            mood = self._moods[key] = _stirred(self._of_op[1], ordinal)
         return mood
 
 
 def _some(action: Action, choice: int) -> list[Step]:
-    """Some of an action's steps: all of half of the parts, one of a quarter, none of others."""
+    """Some of an action's steps: of a quarter of them all, of others some.
+
+    Those are all of half of the parts, one of a quarter, none of the rest.
+    """
+    if not choice >> 28 & 3:
+        return [(action, REST)]
     left = action.rest()
     steps: list[Step] = []
     for step in left:
-        much = choice >> 2 * (step.part + 1) & 3
+        much = choice >> 2 * step[1] + 3 & 3
         if much > 1 or (much and step not in steps):
             steps.append(step)
-    if steps and steps[-1].part == END and len(steps) < len(left):
+    if steps and steps[-1][1] == END and len(steps) < len(left):
         steps.pop()
     return steps
 

@@ -18,23 +18,29 @@ class StreamKind(Enum):
 
 
 class Stream:
-    """A queue of actions, of which ``tail`` is the last; None: all of them have ended."""
+    """A queue of actions.
 
-    __slots__ = ("kind", "name", "tail")
+    Attributes:
+        tail: the last one; None: there was none.
+        joined: what work behind it comes after, too.
+    """
+
+    __slots__ = ("joined", "kind", "name", "tail")
 
     def __init__(self, kind: StreamKind, name: str = "") -> None:
         self.kind = kind
         self.name = name
         self.tail: Action | None = None
+        self.joined: tuple[Action, ...] = ()
 
 
 class Event:
-    """Captures what is in a stream; None: nothing, or all of it has ended."""
+    """Captures what is in a stream: the last actions of what was pending."""
 
     __slots__ = ("captured",)
 
     def __init__(self) -> None:
-        self.captured: Action | None = None
+        self.captured: tuple[Action, ...] = ()
 
 
 class Streams:
@@ -54,14 +60,25 @@ class Streams:
     def before(self, stream: Stream) -> tuple[Action, ...]:
         """The pending actions that work queued in a stream now comes after.
 
-        Its own last one; in a blocking stream also the legacy stream's, in the legacy stream also
-        those of all blocking streams. An action has an order after all earlier ones of its stream,
-        so the last one is enough.
+        Its own last one and what it has joined; in a blocking stream also the legacy stream's, in
+        the legacy stream also those of all blocking streams. An action has an order after all
+        earlier ones of its stream, so the last one is enough.
         """
         if stream.kind is StreamKind.NON_BLOCKING:
-            tails = [stream.tail]
-        elif stream.kind is StreamKind.BLOCKING:
-            tails = [stream.tail, self.legacy.tail]
-        else:
-            tails = [self.legacy.tail, *(other.tail for other in self._blocking)]
-        return tuple(tail for tail in tails if tail is not None and not tail.done)
+            return _pending(stream) if stream.joined else _last(stream)
+        others = [self.legacy] if stream.kind is StreamKind.BLOCKING else self._blocking
+        return _pending(stream, *others)
+
+    def join(self, stream: Stream, actions: tuple[Action, ...] = ()) -> None:
+        """Let later work come after these, and after all that work queued now would come after."""
+        stream.joined = self.before(stream) + actions
+
+
+def _last(stream: Stream) -> tuple[Action, ...]:
+    tail = stream.tail
+    return () if tail is None or tail.done else (tail,)
+
+
+def _pending(*streams: Stream) -> tuple[Action, ...]:
+    found = [action for stream in streams for action in (*_last(stream), *stream.joined)]
+    return tuple([action for action in dict.fromkeys(found) if not action.done])
