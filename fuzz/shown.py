@@ -9,7 +9,8 @@ from kvexact.fuzz.wrong import Wrong
 from kvexact.impl.target import Area, Bytes, Facts, Target
 
 _BYTE = np.dtype(np.uint8)
-_memcmp = ctypes.CDLL(None).memcmp
+#: Called with C's own types and without letting other threads in: both take longer than it does.
+_memcmp = ctypes.PyDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
@@ -72,9 +73,9 @@ class Known:
     def __init__(self, one: Bytes) -> None:
         self._one = np.ascontiguousarray(one)
         self._size = one.size
-        self._here = self._one.ctypes.data
+        self._here, self._bytes = _address(self._one), ctypes.c_size_t(one.size)
         self._other: Bytes | None = None
-        self._there = 0
+        self._there = self._here
 
     def equals(self, other: Bytes) -> bool:
         """Whether the other bytes are as many, and the same."""
@@ -82,5 +83,9 @@ class Known:
             return False
         if other is not self._other:
             self._other = np.ascontiguousarray(other)  # a copy is nobody else's, so never met again
-            self._there = self._other.ctypes.data
-        return not _memcmp(self._here, self._there, self._size)
+            self._there = _address(self._other)
+        return not _memcmp(self._here, self._there, self._bytes)
+
+
+def _address(data: Bytes) -> ctypes.c_void_p:
+    return ctypes.c_void_p(data.ctypes.data)
