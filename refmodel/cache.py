@@ -197,29 +197,33 @@ class Cache(Rows):
     def _of_slots(self, group: int, named: list[Slot]) -> Addresses:
         """Addresses of the cells of slots, at least one, row after row."""
         cells = self._places[group].cells
-        return np.concatenate([cells[block_id(block)][token] for block, token in named])
+        return np.concatenate([cells[block][token] for block, token in named])
 
     def _of_blocks(self, group: int, blocks: Sequence[Block]) -> Addresses:
         """Addresses of the content of blocks, at least one, one after the other."""
         images = self._places[group].images
-        return np.concatenate([images[block_id(block)] for block in blocks])
+        return np.concatenate([images[block] for block in blocks])
 
     def _zero(self, op: Zero | Allocate) -> Effect:
         if not op.blocks:
             return _NOTHING
         for block in op.blocks:
-            self.written[op.group][block_id(block)] = False
+            self.written[op.group][block] = False
         places, word = self._of_blocks(op.group, op.blocks), self._layouts[op.group].image_word
         return self._store("pool", word, places, np.zeros(places.size * word, np.uint8))
 
     def _read(self, op: Read | ReadValues) -> Effect:
         layout = self._layouts[op.group]
-        rows = np.zeros((len(op.slots), layout.row_bytes), np.uint8)
         named = [slot for slot in op.slots if slot is not None]
         if not named:
+            rows = np.zeros((len(op.slots), layout.row_bytes), np.uint8)
             return Effect(acted=False, rows=rows)
         found = self._load("pool", layout.cell_word, self._of_slots(op.group, named))
-        rows[[slot is not None for slot in op.slots]] = found.reshape(len(named), -1)
+        rows = found.reshape(len(named), layout.row_bytes)
+        if len(named) < len(op.slots):
+            padded = np.zeros((len(op.slots), layout.row_bytes), np.uint8)
+            padded[[slot is not None for slot in op.slots]] = rows
+            rows = padded
         return Effect(acted=True, content_bytes=found.size, rows=rows)
 
     def _read_values(self, op: ReadValues) -> Effect:
@@ -251,7 +255,7 @@ class Cache(Rows):
             for block, slot, part in moves:
                 holders[slot] = group
                 held[slot].add(part)
-                host_written[slot, part] = written[block_id(block)]
+                host_written[slot, part] = written[block]
             here, there, word = self._of_moves(group, moves)
             effect += self._store("host", word, there, self._load("pool", word, here))
         return effect
@@ -263,7 +267,7 @@ class Cache(Rows):
                 continue
             written, host_written = self.written[group], self._host_written[group]
             for block, slot, part in moves:
-                written[block_id(block)] = host_written[slot, part]
+                written[block] = host_written[slot, part]
             here, there, word = self._of_moves(group, moves)
             effect += self._store("pool", word, here, self._load("host", word, there))
         return effect

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from kvexact.refmodel.address import Addresses
 from kvexact.refmodel.layout import GroupLayout
+from kvexact.refmodel.ops import Block, block_id
 
 Name = TypeVar("Name")
 
@@ -45,9 +46,15 @@ class Places:
     """
 
     def __init__(self, layout: GroupLayout, row_bytes: int) -> None:
+        def cells(block: Block) -> Addresses:
+            return layout.of_cells(block_id(block))
+
+        def image(block: Block) -> Addresses:
+            return layout.of_block(block_id(block))
+
         def part(place: tuple[int, int]) -> Addresses:
             return layout.of_part(*place, row_bytes)
 
-        self.cells: Held[int] = Held(layout.of_cells, layout.cells.size)
-        self.images: Held[int] = Held(layout.of_block, layout.image.size)
+        self.cells: Held[Block] = Held(cells, layout.cells.size)
+        self.images: Held[Block] = Held(image, layout.image.size)
         self.parts: Held[tuple[int, int]] = Held(part, layout.image.size)
