@@ -106,21 +106,14 @@ class Cache:
 
     def _scatter(self, consumer: str, index: int, slots: Sequence[Slot | None], start: int) -> None:
         """Store cells from ``start`` of the staging buffer in the slots at its beginning."""
-        group = self.plan.groups[index]
-        work = Work(consumer, index, (), self.order.blocks(slots))
-        for table in self.order.compute(work):
-            self.device.launch(
-                COMPUTE,
-                "write",
-                *table,
-                self.device.scratch.device,
-                len(slots),
-                group.kernel_slots,
-                self.plan.geometry.blocks * group.slots,
-                self.device.scratch.device + start,
-                self.pool,
-            )
-        self.order.computed(work)
+        order, device, group = self.order, self.device, self.plan.groups[index]
+        place = device.scratch.device
+        work = Work(consumer, index, (), order.blocks(slots))
+        in_pool = self.plan.geometry.blocks * group.slots
+        sizes = len(slots), group.kernel_slots, in_pool
+        for table in order.compute(work):
+            device.launch(COMPUTE, "write", *table, place, *sizes, place + start, self.pool)
+        order.computed(work)
 
     def read(self, op: Read, _: Rows | None) -> Rows:
         index = self.blocks.group(op.group)
@@ -158,18 +151,12 @@ class Cache:
 
     def _gather(self, index: int, slots: Sequence[Slot | None], start: int) -> Work:
         """Bring cells of the slots at the beginning of the staging buffer to ``start`` of it."""
-        work = Work("read", index, self.order.blocks(slots), ())
-        for table in self.order.compute(work):
-            self.device.launch(
-                COMPUTE,
-                "read",
-                *table,
-                self.device.scratch.device,
-                len(slots),
-                self.plan.groups[index].kernel_slots,
-                self.device.scratch.device + start,
-                self.pool,
-            )
+        order, device = self.order, self.device
+        place = device.scratch.device
+        work = Work("read", index, order.blocks(slots), ())
+        sizes = len(slots), self.plan.groups[index].kernel_slots
+        for table in order.compute(work):
+            device.launch(COMPUTE, "read", *table, place, *sizes, place + start, self.pool)
         return work
 
     def zero(self, op: Zero, _: Rows | None) -> None:

@@ -120,15 +120,11 @@ class Engine(Target):
         if self._manager is not None:
             self._manager.before(op)
         cache.order.begin(op.id)
-        if type(op) in HANDLERS:
-            return self._requests().apply(op, rows)
-        return cache.apply(op, rows)
-
-    def _requests(self) -> Manager:
-        """The manager, made for the first op on a request."""
+        if type(op) not in HANDLERS:
+            return cache.apply(op, rows)
         if self._manager is None:
-            self._manager = self.manager(self._live())
-        return self._manager
+            self._manager = self.manager(cache)
+        return self._manager.apply(op, rows)
 
     def _live(self) -> Cache:
         if self._cache is None:

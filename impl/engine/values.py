@@ -6,15 +6,14 @@ back, one launch a layer set.
 """
 
 from collections.abc import Sequence
+from math import prod
 from struct import pack, unpack
 from typing import NamedTuple
-
-import numpy as np
 
 from kvexact.impl.engine.device import COMPUTE, ROW_ALIGNMENT, WORD_BYTES, Device
 from kvexact.impl.engine.order import InOrder
 from kvexact.impl.engine.planner import raised
-from kvexact.impl.engine.plans import GroupPlan, Plan, Shape
+from kvexact.impl.engine.plans import Plan, Shape
 from kvexact.impl.target import Rows
 from kvexact.refmodel.ops import VALUE_TYPES
 from kvexact.refmodel.spec import PAGE_FORMATS, LayerSet
@@ -32,6 +31,24 @@ class Staging(NamedTuple):
     end: int
 
 
+class Coded(NamedTuple):
+    """What encoding and decoding the cells of a layer set takes.
+
+    Attributes:
+        page_format: its number.
+        sizes: elements of a key and of a value, and the bits of their scales.
+        row_cells: cells of a row.
+        elements: values of a cell.
+        cell_bytes: bytes of a cell.
+    """
+
+    page_format: int
+    sizes: tuple[int, int, int, int]
+    row_cells: int
+    elements: int
+    cell_bytes: int
+
+
 class Codecs:
     """Encodes and decodes the cells of whole groups."""
 
@@ -39,6 +56,7 @@ class Codecs:
         self.plan = plan
         self.device = device
         self.order = order
+        self._coded: dict[int, list[Coded]] = {}
 
     def encode(self, index: int, slots: Sequence[int], value_type: str, rows: Rows) -> int:
         """Bring slots and values to the device and encode them.
@@ -51,86 +69,86 @@ class Codecs:
         Returns:
             Where in scratch memory the cells start.
         """
-        group = self.plan.groups[index]
-        places = self._stage(group, slots, _TYPE_BYTES[value_type])
-        scratch = self.device.scratch
+        places = self._stage(index, slots, _TYPE_BYTES[value_type])
+        device, scratch, kind = self.device, self.device.scratch, VALUE_TYPES.index(value_type)
         for start, data in zip(places.values, rows, strict=True):
             scratch.bytes[start : start + data.size] = data.reshape(-1)
-        self.device.push(COMPUTE, places.cells)
+        device.push(COMPUTE, places.cells)
         cells = scratch.device + places.cells
-        for one, start in zip(group.sets, places.values, strict=True):
-            shape = one.shape
-            number, *sizes = self._arguments(shape, len(slots))
-            kind = VALUE_TYPES.index(value_type)
-            self.device.launch(
-                COMPUTE, "encode", number, kind, *sizes, scratch.device + start, cells
-            )
-            cells += len(slots) * _row_cells(shape) * shape.cell_bytes
+        for one, start in zip(self.coded(index), places.values, strict=True):
+            count = len(slots) * one.row_cells
+            what = one.page_format, kind, *one.sizes, one.cell_bytes, count
+            device.launch(COMPUTE, "encode", *what, scratch.device + start, cells)
+            cells += count * one.cell_bytes
         return places.cells
 
     def stage(self, index: int, slots: Sequence[int]) -> Staging:
         """Bring slots to the device, and make room for cells and for fp32 values."""
-        places = self._stage(self.plan.groups[index], slots, _FP32_BYTES)
+        places = self._stage(index, slots, _FP32_BYTES)
         self.device.push(COMPUTE, WORD_BYTES * len(slots))
         return places
 
     def decode(self, index: int, count: int, places: Staging) -> None:
         """Decode ``count`` rows of cells, and bring the values to the host's side."""
-        group = self.plan.groups[index]
-        scratch = self.device.scratch
+        device, scratch = self.device, self.device.scratch
         cells = scratch.device + places.cells
-        for one, start in zip(group.sets, places.values, strict=True):
-            shape = one.shape
-            sizes = self._arguments(shape, count)
-            self.device.launch(COMPUTE, "decode", *sizes, cells, scratch.device + start)
-            cells += count * _row_cells(shape) * shape.cell_bytes
-        self.device.pull(COMPUTE, places.values[0], places.cells - places.values[0])
+        for one, start in zip(self.coded(index), places.values, strict=True):
+            cell_count = count * one.row_cells
+            what = one.page_format, *one.sizes, one.cell_bytes, cell_count
+            device.launch(COMPUTE, "decode", *what, cells, scratch.device + start)
+            cells += cell_count * one.cell_bytes
+        device.pull(COMPUTE, places.values[0], places.cells - places.values[0])
 
     def decoded(self, index: int, count: int, places: Staging) -> Rows:
         """What `decode` brought: per layer set fp32 [rows, layers, heads, bytes]."""
-        group = self.plan.groups[index]
         scratch = self.device.scratch
         rows = []
-        for one, start in zip(group.sets, places.values, strict=True):
-            size = (count, one.shape.layers, one.shape.heads, _FP32_BYTES * _elements(one.shape))
-            found = scratch.bytes[start : start + int(np.prod(size))]
+        for planned, start in zip(self.plan.groups[index].sets, places.values, strict=True):
+            shape = planned.shape
+            size = (count, shape.layers, shape.heads, _FP32_BYTES * _elements(shape.layer_set))
+            found = scratch.bytes[start : start + prod(size)]
             rows.append(found.reshape(size).copy())
         return tuple(rows)
 
-    def _stage(self, group: GroupPlan, slots: Sequence[int], element_bytes: int) -> Staging:
+    def _stage(self, index: int, slots: Sequence[int], element_bytes: int) -> Staging:
         count = len(slots)
         end = WORD_BYTES * count
         starts = []
-        for one in group.sets:
+        for one in self.coded(index):
             end = raised(end, ROW_ALIGNMENT)
             starts.append(end)
-            end += count * _row_cells(one.shape) * _elements(one.shape) * element_bytes
+            end += count * one.row_cells * one.elements * element_bytes
         cells = end = raised(end, ROW_ALIGNMENT)
-        for one in group.sets:
-            end += count * _row_cells(one.shape) * one.shape.cell_bytes
+        for one in self.coded(index):
+            end += count * one.row_cells * one.cell_bytes
         scratch = self.order.stage(end)
         scratch.words[:count] = slots
         return Staging(tuple(starts), cells, end)
 
-    def _arguments(self, shape: Shape, count: int) -> tuple[int, ...]:
-        """What encode and decode have in common: format, sizes, scales, cells."""
+    def coded(self, index: int) -> list[Coded]:
+        """The layer sets of a group, described when it is first needed."""
+        if index not in self._coded:
+            self._coded[index] = [self._describe(one.shape) for one in self.plan.groups[index].sets]
+        return self._coded[index]
+
+    def _describe(self, shape: Shape) -> Coded:
         one = shape.layer_set
-        number = PAGE_FORMATS.index(one.page_format)
         k_scale, v_scale = self.scales(one)
-        sizes = one.head_size_k, one.head_size_v, _bits(k_scale), _bits(v_scale)
-        return number, *sizes, shape.cell_bytes, count * _row_cells(shape)
+        return Coded(
+            PAGE_FORMATS.index(one.page_format),
+            (one.head_size_k, one.head_size_v, _bits(k_scale), _bits(v_scale)),
+            shape.layers * shape.heads,
+            _elements(one),
+            shape.cell_bytes,
+        )
 
     def scales(self, one: LayerSet) -> tuple[float, float]:
         """The scales of a tensor's keys and values."""
         return one.k_scale, one.v_scale
 
 
-def _row_cells(shape: Shape) -> int:
-    return shape.layers * shape.heads
-
-
-def _elements(shape: Shape) -> int:
-    return shape.layer_set.head_size_k + shape.layer_set.head_size_v
+def _elements(one: LayerSet) -> int:
+    return one.head_size_k + one.head_size_v
 
 
 def _bits(value: float) -> int:
