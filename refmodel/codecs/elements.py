@@ -74,15 +74,24 @@ class Element:
         bits = bits_of(x)
         if self.fraction_bits > _FRACTION_BITS_HELD:
             return self._cast(bits)
-        below = self._below
-        rest_set = (bits & ((_ONE << below) - _ONE)) != 0
-        codes: Codes = self._codes.take(bits >> below << _ONE | rest_set)
+        rest_set = (bits & self._rest) != 0
+        codes: Codes = self._codes.take(bits >> self._below << _ONE | rest_set)
         return codes
 
-    @property
+    @cached_property
+    def greatest(self) -> float:
+        """The largest finite number."""
+        return float(self._values[self.largest])
+
+    @cached_property
     def _below(self) -> np.uint32:
         """How many bits are below the first one that a cast takes off: ties lie there."""
         return _FRACTION_BITS - np.uint32(self.fraction_bits) - _ONE
+
+    @cached_property
+    def _rest(self) -> np.uint32:
+        """Those bits."""
+        return (_ONE << self._below) - _ONE
 
     @cached_property
     def _codes(self) -> Codes:

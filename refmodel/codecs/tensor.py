@@ -67,8 +67,8 @@ class Truncated(Scaled):
 
 def truncate(element: Element, v: Floats) -> Bytes:
     """Codes of numbers by the rule of the CPU writer: NaN is the largest, zero has no sign."""
-    largest = float(element.decode(np.array(element.largest)))
-    v = clamp(np.where(v == v, v, np.float32(largest)), -largest, largest)
+    greatest = element.greatest
+    v = clamp(np.where(v == v, v, np.float32(greatest)), -greatest, greatest)
     # the exponent of fp32, less the difference of the biases, is that of the element
     moved = np.abs(v) * np.ldexp(np.float32(1), element.bias - 127)
     payload = bits_of(moved) >> np.uint32(23 - element.fraction_bits)
