@@ -234,16 +234,22 @@ class Cache(Rows):
 
     def _copy(self, op: CopyBlocks) -> Effect:
         layout, written = self._layouts[op.group], self.written[op.group]
-        cells = self._places[op.group].cells
         count = layout.slots if op.tokens is None else op.tokens
+        word = layout.image_word if count == layout.slots else layout.cell_word
         effect = _NOTHING
-        for source, target in op.pairs:
-            here, there = block_id(source), block_id(target)
-            data = self._load("pool", layout.cell_word, cells[here][:count].reshape(-1))
-            places = cells[there][:count].reshape(-1)
-            effect += self._store("pool", layout.cell_word, places, data)
-            written[there, :count] = written[here, :count]
+        for pair in op.pairs:
+            here, there = [self._of_tokens(op.group, block, count) for block in pair]
+            effect += self._store("pool", word, there, self._load("pool", word, here))
+            source, target = map(block_id, pair)
+            written[target, :count] = written[source, :count]
         return effect
+
+    def _of_tokens(self, group: int, block: Block, count: int) -> Addresses:
+        """Addresses of the first slots of a block: of words of the image where these are all."""
+        places = self._places[group]
+        if count == self.slots(group):
+            return places.images[block]
+        return places.cells[block][:count].reshape(-1)
 
     def _offload(self, op: Offload) -> Effect:
         effect = _NOTHING

@@ -137,7 +137,7 @@ class Ownership:
             and self._parts.issuperset(parts)
         ):
             return "range"
-        if _repeats([move[1:] for move in moves] if to_host else blocks):
+        if _repeats([*zip(slots, parts, strict=True)] if to_host else blocks):
             return "duplicate"
         if [*map(self.owners.__getitem__, blocks)] != groups:
             return "owner"
