@@ -80,7 +80,8 @@ class Areas:
                 if self._unsettled is not None:
                     self.to_come = True
                     unsettled = self._unsettled[area]
-                    if not np.greater(want != got, unsettled).any():
+                    wrong = np.not_equal(want, got)
+                    if not np.count_nonzero(np.greater(wrong, unsettled, out=wrong)):
                         continue
                     got = np.where(unsettled, want, got)  # what will be is right
                 text = f"{area} differs in {np.count_nonzero(want != got)} bytes"

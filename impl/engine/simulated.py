@@ -67,6 +67,8 @@ class SimulatedDevice(CpuDevice):
         #: What runs when is noted here, from the next `release` on.
         self.notes = notes
         self._places: dict[int, Range] = {}
+        #: By kernel and staging buffer, what a launch reads, and writes.
+        self._touches: dict[tuple[str, Range], list[tuple[Range, ...]]] = {}
         self._restart()
         super().__init__(macros)
 
@@ -121,15 +123,20 @@ class SimulatedDevice(CpuDevice):
         """See `Device`."""
         self.count(kernel)
         staging = Range(self.scratch.device, len(self.scratch.bytes))
-        reads, writes = [
-            tuple([staging if area == SCRATCH else self._places[area] for area in areas])
-            for areas in _TOUCHES[kernel]
-        ]
+        reads, writes = self._touches.get((kernel, staging)) or self._touched(kernel, staging)
         tasks = [
             Call(partial(self._run, kernel, part, staging), reads, writes)
             for part in _halves(kernel, arguments)
         ]
         self.runtime.launch(tasks, self._streams[stream], kernel)
+
+    def _touched(self, kernel: str, staging: Range) -> list[tuple[Range, ...]]:
+        """What a kernel reads and what it writes, of the areas and a staging buffer."""
+        found = self._touches[kernel, staging] = [
+            tuple([staging if area == SCRATCH else self._places[area] for area in areas])
+            for areas in _TOUCHES[kernel]
+        ]
+        return found
 
     def _run(self, kernel: str, arguments: tuple[int, ...], staging: Range) -> None:
         self._register(SCRATCH, *staging)
@@ -181,6 +188,7 @@ class SimulatedDevice(CpuDevice):
         """See `Device`."""
         self._restart()
         self._places.clear()
+        self._touches.clear()
         super().release()
 
 

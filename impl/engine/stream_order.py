@@ -231,8 +231,8 @@ class StreamOrder(InOrder):
 
     def _await(self, stream: int, marks: Iterable[Mark]) -> None:
         """Let later work of a stream wait for marks."""
-        unknown = [mark for mark in _newest(marks) if not self._is_known(stream, mark)]
-        for mark in self.awaited(unknown):
+        unknown = [mark for mark in marks if not self._is_known(stream, mark)]
+        for mark in self.awaited(_newest(unknown)):
             self.device.wait(stream, mark.event)
             self._known[stream][mark.stream] = mark.number
 
@@ -248,8 +248,10 @@ class StreamOrder(InOrder):
 
     def _know(self, mark: Mark) -> None:
         """What the host knows to be done, nobody has to wait for."""
+        stream, number = mark.stream, mark.number
         for known in self._known:
-            known[mark.stream] = max(known[mark.stream], mark.number)
+            if known[stream] < number:
+                known[stream] = number
 
 
 def _found(marks: Mapping[int, Mark], places: Sequence[int]) -> list[Mark]:

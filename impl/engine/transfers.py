@@ -59,6 +59,8 @@ class Transfers:
             self._runs(group, regions)
             for group, regions in zip(plan.groups, registered.groups, strict=True)
         ]
+        #: For each job's group and number of blocks, the order by layer, and the layers' ends.
+        self._layers: dict[tuple[tuple[int, int], ...], tuple[Words, list[int]]] = {}
 
     def _runs(self, group: GroupPlan, regions: tuple[Region, ...]) -> GroupRuns:
         chunk = self.plan.geometry.host.chunk_blocks
@@ -172,7 +174,11 @@ class Transfers:
         """The descriptors, layer after layer where these go one by one, and the ends of these."""
         if not self.order.by_layer(transfer):
             return words, [words.shape[1]]
-        groups = [(self.groups[job.group], len(job.blocks)) for job in transfer.jobs]
-        layers = np.concatenate([np.tile(runs.layers, blocks) for runs, blocks in groups])
-        ends: list[int] = np.cumsum(np.bincount(layers)).tolist()
-        return words[:, np.argsort(layers, kind="stable")], ends
+        sizes = tuple([(job.group, len(job.blocks)) for job in transfer.jobs])
+        if sizes not in self._layers:
+            each = [np.tile(self.groups[group].layers, blocks) for group, blocks in sizes]
+            layers = np.concatenate(each)
+            ends = np.cumsum(np.bincount(layers)).tolist()
+            self._layers[sizes] = np.argsort(layers, kind="stable"), ends
+        places, ends = self._layers[sizes]
+        return words[:, places], ends

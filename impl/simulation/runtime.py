@@ -218,10 +218,12 @@ class Runtime:
         stream: Stream,
         order: Order = Order.STREAM,
     ) -> Action | None:
-        self._note(key, what, stream, "queued")
+        if self._notes is not None:
+            self._note(key, what, stream, "queued")
         if self._queue.schedule.eager:
             self._queue.perform(items)
-            self._note(key, what, stream, "ended")
+            if self._notes is not None:
+                self._note(key, what, stream, "ended")
             return None
         before = self._streams.before(stream)
         stream.tail = self._queue.submit(key, what, items, before, order, stream.name)
@@ -231,19 +233,18 @@ class Runtime:
     def _mark(self, what: str, stream: Stream, after: tuple[Action, ...] = ()) -> None:
         """Let later work come after these, too. No byte moves, so the end alone may be seen."""
         key = self._key()
-        self._note(key, what, stream, "queued", after)
+        if self._notes is not None:
+            self._note(key, what, stream, "queued", after)
         if self._queue.schedule.lingers(key):
             before = self._streams.before(stream) + after
             stream.tail = self._queue.submit(key, what, (), before, stream=stream.name)
             stream.joined = ()
-        else:
-            if after or stream is self.legacy:
-                self._streams.join(stream, after)
-            self._queue.let_run(key)
+        elif after or stream is self.legacy:
+            self._streams.join(stream, after)
 
     def _note(
         self, key: Key, what: str, stream: Stream, did: Did, after: tuple[Action, ...] = ()
     ) -> None:
-        if self._notes is not None:
-            waits = tuple(dict.fromkeys(action.key[0] for action in after))
-            self._notes.append(Note(*key, what, stream.name, did, waits))
+        assert self._notes is not None
+        waits = tuple(dict.fromkeys(action.key[0] for action in after))
+        self._notes.append(Note(*key, what, stream.name, did, waits))

@@ -148,9 +148,10 @@ class Hashed(Schedule):
             self._passed = None
             return point.least()
         here = self._mood(point.key) * _HERE & _MASK
+        moods = self._moods
         chosen = []
         for action in point.open:
-            mood = self._mood(action.key)
+            mood = moods.get(action.key) or self._mood(action.key)
             # A fifth of the actions never run before they must, a fifth at every point.
             if eager := mood % 5:
                 choice = _blend(here, mood)
