@@ -52,6 +52,8 @@ class Digits:
     So one number decides a whole step, at the cost of a division a choice.
     """
 
+    __slots__ = ("_rest", "_state")
+
     def __init__(self, number: int) -> None:
         self._rest = number
         self._state = number
@@ -89,7 +91,10 @@ def weighted(chooser: Chooser, weights: Sequence[int]) -> int:
 
 def sample(chooser: Chooser, items: Iterable[Item], count: int) -> list[Item]:
     """Up to ``count`` different ones of the items, in drawn order."""
-    rest = list(items)
-    size = len(rest)
-    lefts = range(size, max(size - count, 0), -1)
-    return [rest.pop(chooser.below(left)) for left in lefts]
+    rest, taken = list(items), []
+    left = len(rest)
+    while count > 0 and left:
+        taken.append(rest.pop(chooser.below(left)))
+        left -= 1
+        count -= 1
+    return taken

@@ -98,13 +98,14 @@ def features_of(plan: Plan) -> set[str]:
     return features | {name for name, has in _HAS.items() if has(plan)}
 
 
-def features_of_op(op: Allocate | WriteValues) -> set[str]:
+def features_of_op(op: Op) -> tuple[str, ...]:
     """Names of what an op that acted has, e.g. "values bf16"."""
-    if type(op) is Allocate:
-        return {"zero on allocate"} if op.zero else set()
-    assert type(op) is WriteValues
-    special = {"special values"} if op.style == "special" else set()
-    return {f"values {op.value_type}"} | special
+    if type(op) is Allocate and op.zero:
+        return ("zero on allocate",)
+    if type(op) is WriteValues:
+        special = ("special values",) if op.style == "special" else ()
+        return (f"values {op.value_type}", *special)
+    return ()
 
 
 def features_of_answer(op: Op, answer: Answer) -> set[str]:

@@ -21,7 +21,7 @@ from kvexact.refmodel.ops import (
     BLOCK_OPS,
     KIND_OF,
     SERVING_OPS,
-    Allocate,
+    TIMED_OPS,
     CopyBlocks,
     Dangling,
     Free,
@@ -43,8 +43,12 @@ _ON_PAPER_BYTES = 64 * 1024 * 1024
 
 _WRITES = (WriteTokens, WriteValues)
 _READS = (Read, ReadValues)
-#: Ops of which single ones have features.
-_FEATURED = (Allocate, WriteValues)
+#: What ops are on, by kind: a run has ops on blocks or on requests; ops in time go with both.
+_SORTS = {
+    **dict.fromkeys(BLOCK_OPS, "blocks"),
+    **dict.fromkeys(SERVING_OPS, "requests"),
+    **dict.fromkeys(TIMED_OPS, ""),
+}
 
 
 @dataclass(slots=True)
@@ -153,7 +157,7 @@ class Run:
             return self._mutate(op)
         if kind not in self.target.op_kinds:
             return "unsent"
-        sort = "requests" if kind in SERVING_OPS else "blocks" if kind in BLOCK_OPS else ""
+        sort = _SORTS[kind]
         self._sort = self._sort or sort
         if sort not in ("", self._sort):
             return "dangling"
@@ -175,16 +179,16 @@ class Run:
             return f"refused:{predicted}"
         self.areas.adopt_free(bound, (bound,))
         effect = self._change((bound,))
-        if isinstance(self.model, Ordered):
-            self._follow_time(self.model, bound, read)
+        if self.target.is_async:
+            self._follow_time(bound, read)
         if isinstance(bound, _READS):
             assert effect.rows is not None
             self.counts.compared_bytes += effect.rows.size
             compare_rows(self.model, bound, effect.rows, read)
         self.areas.compare(bound)
         self.names.follow(bound)
-        if isinstance(bound, _FEATURED):
-            self.counts.features.update(features_of_op(bound))
+        for name in features_of_op(bound):
+            self.counts.features[name] += 1
         self._note(kind, effect.changed_bytes, acted=effect.acted)
         return "acted" if effect.acted else "no-op"
 
@@ -210,8 +214,8 @@ class Run:
                 self.names.follow(one)
             acted = has_acted(bound, self.serve.answers[bound.id], in_bytes)
             self.counts.features.update(self.serve.features(bound))
-        if isinstance(self.model, Ordered):
-            self._follow_time(self.model, bound, result)
+        if self.target.is_async:
+            self._follow_time(bound, result)
         self.areas.compare(bound)
         self._note(kind, effect.changed_bytes, acted=acted)
         return "acted" if acted else "no-op"
@@ -256,11 +260,12 @@ class Run:
             effect += self.model.apply(one)
         return effect
 
-    def _follow_time(self, model: Ordered, op: Op, answer: Result) -> None:
+    def _follow_time(self, op: Op, answer: Result) -> None:
         """Take the answer to a poll; count what an op met while bytes were to come."""
+        assert isinstance(self.model, Ordered)
         if isinstance(op, Poll):
-            take_answer(model, op, answer, self.counts)
-        if self.areas.to_come and (isinstance(op, Fence) or model.reused):
+            take_answer(self.model, op, answer, self.counts)
+        if self.areas.to_come and (isinstance(op, Fence) or self.model.reused):
             self.counts.features[AT_FENCE if isinstance(op, Fence) else REUSE] += 1
 
     def _note(self, kind: str, changed_bytes: int, *, acted: bool) -> None:

@@ -4,7 +4,7 @@ Good ones, and bad ones for an op that is to be refused.
 """
 
 from collections.abc import Sequence
-from itertools import repeat, starmap
+from itertools import starmap
 
 from kvexact.fuzz.choose import Chooser, chance, pick, sample
 from kvexact.fuzz.names import Names
@@ -118,8 +118,10 @@ class Parts:
         slots: list[Slot | None] = []
         for block in blocks:
             first = chooser.below(size)
-            end = min(size, first + near) if chance(chooser, 50) else first + 1
-            slots += map(Slot, repeat(block), range(first, end))
+            if chance(chooser, 50):
+                slots += [Slot(block, slot) for slot in range(first, min(size, first + near))]
+            else:
+                slots.append(Slot(block, first))
         return slots
 
     def _written(self, chooser: Chooser, group: int, *, bad: bool) -> tuple[Slot | None, ...]:

@@ -98,7 +98,8 @@ class Steps(Parts):
         kind = pick(chooser, self._mix.urn)
         if not illegal and not self._with_values:
             kind = _RAW.get(kind, kind)
-        return _DRAWS[self._able(kind)](self, chooser, op_id, illegal=illegal)
+        draw: Callable[..., Op] = getattr(self, f"_{self._able(kind)}")
+        return draw(chooser, op_id, illegal=illegal)
 
     def _able(self, kind: str) -> str:
         """The kind itself, or one that makes way for it where it has nothing to act on."""
@@ -182,7 +183,8 @@ class Steps(Parts):
             count = self._moves_wanted(chooser, group)
             blocks = self._blocks(chooser, group, count, bad=bad_block)
             places = self._host_places(chooser, group, jobs, len(blocks))
-            moves = [Move(block, *place) for block, place in zip(blocks, places, strict=False)]
+            pairs = zip(blocks, places, strict=False)
+            moves = [Move(block, slot, part) for block, (slot, part) in pairs]
             if nth == bad_job and not bad_block and moves:
                 moves[0] = self._bad_room(chooser, group, moves[0], jobs)
             jobs.append(Job(group, tuple(moves)))
@@ -234,6 +236,5 @@ class Steps(Parts):
         return Poll(op_id, polled(chooser, self._names.jobs))
 
 
-_DRAWS: dict[str, Callable[..., Op]] = {
-    kind: vars(Steps)[f"_{kind}"] for kind in (*BLOCK_OPS, *TIMED_OPS)
-}
+_DRAWN = {**BLOCK_OPS, **TIMED_OPS}
+assert set(_DRAWN) == {name[1:] for name in vars(Steps) if name[1:] in _DRAWN}
