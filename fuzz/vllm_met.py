@@ -43,6 +43,8 @@ def _wanted(made: type[VllmTarget]) -> Iterator[str]:
     yield from _SHAPES
     if "served_chunked" in (made.families or ()):
         yield "host chunks"
+    if traits["has_disk"] and made.session == "simple":
+        yield "host tier in a file"
     if traits["tail_alignment"] > 1:
         yield "tail"
     yield "scales on first use"

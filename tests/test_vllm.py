@@ -155,6 +155,19 @@ def test_hits_and_victims_are_those_of_a_releases_own_manager(blocks: int) -> No
     assert [answers[op].hit for op in (9, 10, 11)] == [0, 32, 32]
 
 
+@pytest.mark.parametrize(("release", "in_a_file"), [("0.33.0", True), ("0.26.0", False)])
+def test_a_host_tier_may_be_a_file(release: str, in_a_file: bool) -> None:
+    """Where the number of blocks is odd, in releases that can."""
+    geometry = replace(GEOMETRY, host=Host(65536), order="BLNHC" if in_a_file else "LBNHC")
+    name = f"vllm-simple@{release}"
+    assert outcome(name, geometry, OPS) == "sound"
+    for blocks, is_odd in ((geometry.blocks, True), (geometry.blocks + 1, False)):
+        target = of_release(name).make()
+        target.open(replace(geometry, blocks=blocks))
+        assert ("host tier in a file" in target.launches()) is (is_odd and in_a_file)
+        target.close()
+
+
 def test_latent_rows_and_keys_of_an_indexer_are_kept() -> None:
     target = of_release("vllm-offload@0.33.0").make()
     rows = LayerSet(2, 1, 576, 0, "fp8_ds_mla")

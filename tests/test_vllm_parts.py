@@ -261,6 +261,7 @@ def test_facts_cannot_show_where_sizes_only_are_told() -> None:
 class Told(VllmTarget):
     """A release that has little."""
 
+    session = "simple"
     op_kinds = frozenset({"allocate", "zero"})
     families = ("served", "served_chunked")
 
@@ -271,6 +272,7 @@ class Told(VllmTarget):
             "formats": ["fp8_e4m3"],
             "cache_types": ["auto", "fp8_e4m3", "nvfp4"],
             "latents": ["fp8_ds_mla"],
+            "has_disk": True,
             "specs": ["FullAttentionSpec", "MambaSpec"],
             "tail_alignment": 1,
         }

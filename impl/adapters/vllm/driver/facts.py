@@ -57,10 +57,18 @@ class HostRows:
             content = max(content, sum(_content(shape, tokens) for shape in layers))
         align, parts = host["row_alignment"], host["chunk_blocks"]
         slots = host["capacity_bytes"] // _round_up(content * parts, align)
-        sizes = [tensor.size for tensor in pool.kv_config.kv_cache_tensors]
-        total = sizes[0] if release.layouts() is not None else sum(sizes)
-        row = _round_up(total // pool.kv_config.num_blocks * parts, align)
-        return cls(dense, slots * row)
+        return cls(dense, slots * _round_up(row_bytes(pool) * parts, align))
+
+
+def row_bytes(pool: Pool) -> int:
+    """Bytes of a block, padding included."""
+    return logical_bytes(pool) // int(pool.kv_config.num_blocks)
+
+
+def logical_bytes(pool: Pool) -> int:
+    """Bytes of all blocks, as the release has configured them."""
+    sizes = [tensor.size for tensor in pool.kv_config.kv_cache_tensors]
+    return int(sizes[0] if release.layouts() is not None else sum(sizes))
 
 
 def _content(shape: Shape, tokens: int) -> int:
@@ -73,12 +81,9 @@ def _round_up(value: int, multiple: int) -> int:
 
 def pool_facts(pool: Pool, fields: Fields, places: Map) -> dict[str, Any]:
     """Sizes and views."""
-    blocks = pool.kv_config.num_blocks
-    sizes = [tensor.size for tensor in pool.kv_config.kv_cache_tensors]
-    logical = sizes[0] if release.layouts() is not None else sum(sizes)
     found: dict[str, Any] = {
-        "pool.bytes_per_block": logical // blocks,
-        "pool.logical_bytes": logical,
+        "pool.bytes_per_block": row_bytes(pool),
+        "pool.logical_bytes": logical_bytes(pool),
         "pool.physical_bytes": places.size,
     }
     for g, group in enumerate(fields.views):

@@ -17,6 +17,7 @@ from kvexact.impl.adapters.vllm.driver.session import (
     connector_of,
     pool_of,
 )
+from kvexact.impl.adapters.vllm.driver.simple import disk_backend
 from kvexact.impl.adapters.vllm.driver.standins import Memory, OutOfBounds, install
 from kvexact.impl.adapters.vllm.driver.symbols import Gone
 from kvexact.impl.adapters.vllm.driver.wire import Wire
@@ -61,6 +62,7 @@ class Server:
             "kv_split": release.splits_halves(),
             "formats": [name for name in (*formats, "int4_per_token_head") if release.knows(name)],
             "latents": latent.formats(),
+            "has_disk": disk_backend() is not None,
             "row_alignment": release.row_alignment(),
             "tail_alignment": 1,
             "specs": release.spec_names(),

@@ -9,11 +9,12 @@ from kvexact.impl.adapters.vllm.driver.facts import HostRows
 from kvexact.impl.adapters.vllm.driver.offload import chunked, extra_config, transfers
 from kvexact.impl.adapters.vllm.driver.pool import Pool
 from kvexact.impl.adapters.vllm.driver.script_words import folded
+from kvexact.impl.adapters.vllm.driver.simple import disk_options, is_on_disk
 from kvexact.impl.adapters.vllm.driver.symbols import need
 
 _SIMPLE = """
-worker = SimpleCPUOffloadWorker(config, kv_config, {capacity})
-worker.register_kv_caches(views)
+{made}
+worker.register_kv_caches(views){opened}
 if worker.num_cpu_blocks != {slots}:
     wrong.append(f"{{worker.num_cpu_blocks}} host slots where {slots} blocks have room")
 def move(event, side, blocks, slots):
@@ -24,6 +25,7 @@ def move(event, side, blocks, slots):
     while worker._pending_store_event_indices or worker._pending_load_event_indices:
         worker.get_finished(set())
 """
+_UNNAMED = "\nos.unlink(worker._backend._disk_path)  # open as it is, it stays"
 _OFFLOAD = """
 config.kv_transfer_config = KVTransferConfig(kv_connector="OffloadingConnector",
     kv_role="kv_both", engine_id=uuid.uuid4().hex, kv_connector_extra_config={extra})
@@ -62,7 +64,10 @@ def moves(pool: Pool, call: dict[str, Any]) -> Iterator[str]:
 def _connector(pool: Pool, call: dict[str, Any]) -> str:
     capacity = HostRows.of(pool).capacity_bytes
     if call["target"] == "simple":
-        return _SIMPLE.format(capacity=capacity, slots=call["host_slots"])
+        more = disk_options("tier", capacity) if is_on_disk(pool) else {}
+        words = [str(capacity), *(f"{name}={value!r}" for name, value in more.items())]
+        made = folded(f"worker = SimpleCPUOffloadWorker(config, kv_config, {', '.join(words)})")
+        return _SIMPLE.format(made=made, slots=call["host_slots"], opened=_UNNAMED * bool(more))
     register = "connector.register_kv_caches(views)"
     if pool.cross:
         register = "connector.register_cross_layers_kv_cache(buffer, TritonAttentionBackend)"

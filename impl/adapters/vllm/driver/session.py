@@ -88,7 +88,8 @@ class Session:
     @property
     def met(self) -> list[str]:
         """What the release made of the geometry, in words."""
-        return self._pool.met
+        on_disk = isinstance(self._offload, Simple) and self._offload.on_disk
+        return self._pool.met + ["host tier in a file"] * on_disk
 
     @property
     def zeroes(self) -> bool:

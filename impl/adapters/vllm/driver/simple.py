@@ -1,9 +1,15 @@
 """The simple CPU offload: its worker, registered, and made to move blocks on its own thread."""
 
+import inspect
+import re
 import time
+import uuid
+from itertools import chain
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
-from kvexact.impl.adapters.vllm.driver.facts import Map, region_facts
+from kvexact.impl.adapters.vllm.driver.facts import Map, region_facts, row_bytes
 from kvexact.impl.adapters.vllm.driver.pool import Pool, in_configuration
 from kvexact.impl.adapters.vllm.driver.standins import Memory
 from kvexact.impl.adapters.vllm.driver.symbols import find, need
@@ -13,11 +19,18 @@ _PATIENCE_S = 20.0
 
 
 class Simple:
-    """A worker with its copy backend, for one pool."""
+    """A worker with its copy backend, for one pool; its host tier is memory, or a file.
+
+    A geometry has no word for which: it is a file where the number of blocks is odd, in releases
+    that can.
+    """
 
     def __init__(self, pool: Pool, capacity_bytes: int) -> None:
         made = need("vllm.v1.simple_kv_offload.worker:SimpleCPUOffloadWorker")
-        self._worker = made(pool.config, pool.kv_config, capacity_bytes)
+        self.on_disk = is_on_disk(pool)
+        path = f"{gettempdir()}/kvexact-{uuid.uuid4().hex}"
+        more = disk_options(path, capacity_bytes) if self.on_disk else {}
+        self._worker = made(pool.config, pool.kv_config, capacity_bytes, **more)
         self._scheduler_slots = _scheduler_slots(pool.kv_config, capacity_bytes)
         self._event = 0
 
@@ -26,7 +39,12 @@ class Simple:
         self._memory = memory
         with in_configuration(pool.config):
             self._worker.register_kv_caches(pool.views)
-        for tensor in self._worker.cpu_kv_caches.values():
+        backend = self._worker._backend
+        tier = [self._worker.cpu_kv_caches]
+        if self.on_disk:  # copies are made to what is written next, and from what was read
+            tier = [backend._store_buffer_caches, backend._load_buffer_caches]
+            Path(backend._disk_path).unlink()  # open as it is, it stays until it is closed
+        for tensor in chain.from_iterable(of_side.values() for of_side in tier):
             memory.register(tensor.data_ptr(), tensor.nbytes, "the host tier")
 
     def facts(self, pool: Pool, places: Map, *, dense: bool) -> dict[str, Any]:
@@ -76,8 +94,35 @@ class Simple:
         self._memory.complain()
 
     def close(self) -> None:
-        """End the copy thread."""
+        """End the copy threads."""
         self._worker._backend.shutdown()
+
+
+def disk_backend() -> Any:
+    """What moves blocks to and from a file; None in releases without it."""
+    return find("vllm.v1.simple_kv_offload.disk_backend")
+
+
+def is_on_disk(pool: Pool) -> bool:
+    """Whether the host tier is a file.
+
+    Some releases demand rows of whole disk sectors even where they go through the page cache.
+    """
+    backend = disk_backend()
+    if backend is None or pool.geometry["blocks"] % 2 == 0:
+        return False
+    takes_all = re.search(r"if not use_page_cache:\s+assert", inspect.getsource(backend))
+    return bool(takes_all) or row_bytes(pool) % backend._ALIGNMENT == 0
+
+
+def disk_options(path: str, capacity_bytes: int) -> dict[str, Any]:
+    """What a user writes for a file of this size."""
+    return {
+        "kv_offload_backend": "disk",
+        "disk_path": path,
+        "disk_capacity_bytes": capacity_bytes,
+        "use_page_cache": True,
+    }
 
 
 def _scheduler_slots(kv_config: Any, capacity_bytes: int) -> int | None:
