@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
-from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from kvexact.fuzz.campaign import STEPS
@@ -20,14 +19,14 @@ from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.draws import Draws, steps_of
 from kvexact.fuzz.family import Family
 from kvexact.fuzz.journal import Journal
-from kvexact.fuzz.provider import BACKEND
+from kvexact.fuzz.provider import BACKEND, Number
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.timed import draw_schedule
 from kvexact.fuzz.wrong import Wrong
 from kvexact.impl.target import Target
 
-_NUMBERS = st.integers(0, 2**32 - 1)
+_NUMBERS = Number()
 _OPENS_TRIED = 8
 _MASK = 2**64 - 1
 _ODD = 0xD6E8FEB86659FD93
