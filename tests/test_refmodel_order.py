@@ -102,6 +102,16 @@ def test_a_finished_transfer_settles_what_it_wrote_last() -> None:
     assert model.pending
 
 
+def test_a_transfer_is_done_once() -> None:
+    """What was stored after it was said to be done stays unsettled when that is said again."""
+    model = after(ALLOCATE, WRITE, OFFLOAD, RESTORE)
+    model.settle(13)
+    model.apply(WriteTokens(14, 0, (Slot(0, 1),), tag=2))
+    before = unsettled(model)
+    model.settle(13)
+    assert unsettled(model) == before == sorted(content(2, 1) + content(0, 1))
+
+
 def test_ops_in_time_act_where_something_is_not_known_to_be_done() -> None:
     model = after(ALLOCATE)
     assert not model.apply(Fence(30)).acted
