@@ -1,14 +1,13 @@
 """What an isolated target and its parent say to each other: calls, answers, and shared bytes.
 
-Calls and answers are short messages over pipes, which are the cheapest way to wake a process on the
-same core; bytes of areas and rows lie in memory that both map. The memory has no name, so nothing
-is left of it, however either process ends.
+All of it lies in memory that both map: calls, answers, rows, areas. The memory has no name, so
+nothing is left of it, however either process ends. A bell, which is an eventfd, says that a message
+is there, how long it is and what it is: nothing wakes a process on the same core for less.
 """
 
 import mmap
 import os
 import select
-import struct
 from math import prod
 from typing import Any
 
@@ -23,13 +22,12 @@ from kvexact.refmodel.spec import Geometry
 #: Shapes of the arrays that lie one after the other in shared memory.
 Shapes = tuple[tuple[int, ...], ...]
 
-#: Each is shared memory of its own: rows of a write, rows of a read, and the areas.
-SEGMENTS = ("rows", "read", "pool", "host")
+#: Each is shared memory of its own: messages, rows of a write, rows of a read, and the areas.
+SEGMENTS = ("calls", "answers", "rows", "read", "pool", "host")
 
-#: Bytes that follow, and what they are: a call, or an op, by its number among the op types.
-_HEAD = struct.Struct("=IB")
-_CALL = 255
-_AT_ONCE = 16 * 1024
+#: What a bell says: 256 times the bytes of a message, and what it is. That is the number of an op's
+#: type, or one of these: a call or an answer; `DONE`, which needs no bytes.
+_MESSAGE, _DONE = 254, 255
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
@@ -112,13 +110,30 @@ class Segment:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self._bytes: Bytes = np.empty(0, np.uint8)
+        self._memory = memoryview(b"")
 
     def take(self, size: int) -> Bytes:
         """The first bytes of it."""
         if size > self._bytes.size:
-            room = self.grow(size)
-            self._bytes = np.frombuffer(mmap.mmap(self.descriptor, room), np.uint8)
+            self._map(size)
         return self._bytes[:size]
+
+    def _map(self, size: int) -> None:
+        self._memory = memoryview(mmap.mmap(self.descriptor, self.grow(size)))
+        self._bytes = np.frombuffer(self._memory, np.uint8)
+
+    def write(self, data: bytes) -> None:
+        """Put a message there."""
+        size = len(data)
+        if size > len(self._memory):
+            self._map(size)
+        self._memory[:size] = data
+
+    def read(self, size: int) -> memoryview:
+        """The message of so many bytes that lies there."""
+        if size > len(self._memory):
+            self._map(size)
+        return self._memory[:size]
 
     def grow(self, size: int) -> int:
         """Make it no smaller; how large it is then, at least."""
@@ -148,126 +163,85 @@ class Segment:
 
 
 class Channel:
-    """An end of two pipes, and the shared memory.
+    """An end of two bells, and the shared memory. Each end waits for an answer before it goes on.
 
     Args:
-        patience_s: how long to wait until the other end goes on reading; None: for ever.
-        life: a descriptor that is readable as soon as the process at the other end has ended: a
-            pipe alone stays open as long as any process that it forked.
+        bell: rings when a message has come.
+        other_bell: that of the other end.
+        descriptors: of the shared memory, in the order of `SEGMENTS`.
+        life: of the end that calls, a descriptor that is readable as soon as the process at the
+            other end has ended; None: this end answers.
 
     Attributes:
         segments: by their names, `SEGMENTS`.
     """
 
     def __init__(
-        self,
-        from_there: int,
-        to_there: int,
-        descriptors: list[int],
-        patience_s: float | None = None,
-        life: int | None = None,
+        self, bell: int, other_bell: int, descriptors: list[int], life: int | None = None
     ) -> None:
-        self._from_there = from_there
-        self._to_there = to_there
-        self._patience_s = patience_s
-        os.set_blocking(to_there, patience_s is None)
-        self._poll = select.poll()
-        self._poll.register(from_there, select.POLLIN)
-        self._lives = [] if life is None else [life]
-        if life is not None:
-            self._poll.register(life, select.POLLIN)
+        self._bell = bell
+        self._other_bell = other_bell
         pairs = zip(SEGMENTS, descriptors, strict=True)
         self.segments = {name: Segment(descriptor) for name, descriptor in pairs}
+        ways = ("calls", "answers") if life is None else ("answers", "calls")
+        self._from_there, self._to_there = [self.segments[name] for name in ways]
+        self._poll = select.poll()
+        for descriptor in (bell,) if life is None else (bell, life):
+            self._poll.register(descriptor, select.POLLIN)
 
     def send(self, message: Call | Answer) -> None:
-        """Send a message whole; whether anybody reads it shows when its answer is due."""
-        self._write(_DONE if message is DONE else _with_head(message))
+        """Send a message; whether anybody reads it shows when its answer is due."""
+        if message is DONE:
+            os.eventfd_write(self._other_bell, _DONE)
+        else:
+            self._send(_encode(message), _MESSAGE)
 
     def send_op(self, op: Op, shapes: Shapes | None) -> None:
-        """Send an op whole, and the shapes of its rows."""
-        data = _encode((shapes, op))
-        self._write(_HEAD.pack(len(data), _NUMBERS[type(op)]) + data)
+        """Send an op, and the shapes of its rows."""
+        self._send(_encode((shapes, op)), _NUMBERS[type(op)])
 
-    def _write(self, data: bytes) -> None:
-        try:
-            while data:
-                try:
-                    data = data[os.write(self._to_there, data) :]
-                except BlockingIOError:
-                    if not select.select(self._lives, [self._to_there], [], self._patience_s)[1]:
-                        return
-        except BrokenPipeError:
-            return
+    def _send(self, data: bytes, what: int) -> None:
+        self._to_there.write(data)
+        os.eventfd_write(self._other_bell, len(data) << 8 | what)
 
-    def call(self) -> Call | Apply | None:
-        """The next call; None: the other end is closed."""
-        kind, data = self._whole(self._read())
-        found: Call | Apply | None
-        found = _decode_call(data) if kind == _CALL else _DECODE_OP[kind](data) if data else None
+    def call(self) -> Call | Apply:
+        """The next call."""
+        rung = os.eventfd_read(self._bell)
+        data, what = self._from_there.read(rung >> 8), rung & 255
+        found: Call | Apply
+        found = _decode_call(data) if what == _MESSAGE else _DECODE_OP[what](data)
         return found
 
     def answer(self, seconds: float) -> Answer | None:
-        """The next answer; None: the other end is closed.
+        """The next answer; None: the process at the other end has ended.
 
         Raises:
-            TimeoutError: none came in time, or no more of it.
+            TimeoutError: none came in time.
         """
-        data = self._read(seconds)
-        if data == _DONE:
-            return DONE
-        _, data = self._whole(data, seconds)
-        return _decode_answer(data) if data else None
+        ready = self._poll.poll(seconds * 1000)
+        if not ready:
+            raise TimeoutError
+        # What is ready comes in the order in which it was registered.
+        if ready[0][0] != self._bell and not self._has_rung():
+            return None
+        rung = os.eventfd_read(self._bell)
+        return DONE if rung == _DONE else _decode_answer(self._from_there.read(rung >> 8))
 
-    def _whole(self, data: bytes, seconds: float | None = None) -> tuple[int, bytes]:
-        """What the message is that starts so, and its bytes; none: the other end is closed."""
-        if not data:
-            return 0, b""
-        while len(data) < _HEAD.size:
-            data += self._more(seconds)
-        size, kind = _HEAD.unpack_from(data)
-        while len(data) < _HEAD.size + size:
-            data += self._more(seconds)
-        return kind, data[_HEAD.size :]
-
-    def _more(self, seconds: float | None) -> bytes:
-        more = self._read(seconds)
-        if not more:
-            raise ConnectionResetError("the other end closed in the middle of a message")
-        return more
-
-    def _read(self, seconds: float | None = None) -> bytes:
-        if seconds is not None:
-            ready = self._poll.poll(seconds * 1000)
-            if not ready:
-                raise TimeoutError
-            # What is ready comes in the order in which it was registered.
-            if ready[0][0] != self._from_there and not self._is_readable():
-                return b""
-        return os.read(self._from_there, _AT_ONCE)
-
-    def _is_readable(self) -> bool:
-        """Whether there is something to read after all: it may have come between two looks."""
-        return self._from_there in dict(self._poll.poll(0))
+    def _has_rung(self) -> bool:
+        """Whether there is an answer after all: it may have come between two looks."""
+        return self._bell in dict(self._poll.poll(0))
 
     def close(self) -> None:
-        """Close the pipes and the shared memory; what is mapped stays mapped."""
-        os.close(self._from_there)
-        os.close(self._to_there)
+        """Close the bells and the shared memory; what is mapped stays mapped."""
+        for descriptor in (self._bell, self._other_bell):
+            os.close(descriptor)
         for segment in self.segments.values():
             os.close(segment.descriptor)
 
 
-_encode = msgspec.json.Encoder().encode
-
-
-def _with_head(message: Call | Answer) -> bytes:
-    data = _encode(message)
-    return _HEAD.pack(len(data), _CALL) + data
-
-
 #: The answer to an op that acted, and has nothing to say about it.
 DONE = Answer()
-_DONE = _with_head(DONE)
+_encode = msgspec.json.Encoder().encode
 _decode_call = msgspec.json.Decoder(Call).decode
 _decode_answer = msgspec.json.Decoder(Answer).decode
 _NUMBERS = {op_type: number for number, op_type in enumerate(OPS.values())}

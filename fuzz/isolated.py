@@ -40,22 +40,27 @@ from kvexact.refmodel.spec import Refused
 _PR_SET_PDEATHSIG = 1
 
 
-def serve(name: str, memory_limit: int, from_there: int, to_there: int, *descriptors: int) -> None:
-    """Answer calls until the parent closes its end.
+def serve(
+    name: str, memory_limit: int, parent: int, bell: int, other_bell: int, *descriptors: int
+) -> None:
+    """Answer calls until the parent ends, or ends this process.
 
     Args:
         name: of the target.
         memory_limit: bytes of address space; 0: no limit.
-        from_there, to_there, descriptors: of the pipes and of the shared memory.
+        parent: the number of its process.
+        bell, other_bell, descriptors: as `Channel` has them.
     """
     die_with_parent()
+    if os.getppid() != parent:  # it ended before the kernel knew
+        return
     print_to_stderr()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the parent hears it too, and decides
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     if memory_limit:
         resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
-    channel = Channel(from_there, to_there, list(descriptors))
+    channel = Channel(bell, other_bell, list(descriptors))
     try:
         server = _Server(channel, find_target(name))
     except (Unavailable, UnknownTarget) as error:
@@ -63,8 +68,8 @@ def serve(name: str, memory_limit: int, from_there: int, to_there: int, *descrip
         return
     channel.send(DONE)
     gc.freeze()
-    while call := channel.call():
-        channel.send(server.answer(call))
+    while True:
+        channel.send(server.answer(channel.call()))
 
 
 def die_with_parent() -> None:

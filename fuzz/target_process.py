@@ -1,7 +1,6 @@
 """The process of an isolated target, from outside: its start, its limits, its end."""
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -21,8 +20,6 @@ _START = (
 _START_S = 300.0
 #: A young process that a signal ends is tried again: nothing of a run has happened in it.
 _STARTS = 3
-#: A process that closed its end of the channel has so long to end.
-_END_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +39,17 @@ class TargetProcess:
     """The process, as long as it lives. What it starts itself is of its group, and ends with it."""
 
     def __init__(self, name: str, limits: Limits) -> None:
-        call_end, calls = os.pipe()
-        answers, answer_end = os.pipe()
+        bells = [os.eventfd(0), os.eventfd(0)]
         descriptors = [os.memfd_create(f"kvexact-{name}") for name in SEGMENTS]
-        numbers = [limits.memory_bytes or 0, call_end, answer_end, *descriptors]
+        numbers = [limits.memory_bytes or 0, os.getpid(), *bells, *descriptors]
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START, dumps(sys.path), name, *map(str, numbers)],
-            pass_fds=numbers[1:],
+            pass_fds=numbers[2:],
             stdin=subprocess.DEVNULL,
             process_group=0,
         )
-        os.close(call_end)
-        os.close(answer_end)
         self._life = os.pidfd_open(self.pid)
-        self.channel = Channel(answers, calls, descriptors, limits.deadline_s, self._life)
+        self.channel = Channel(bells[1], bells[0], descriptors, self._life)
 
     @property
     def pid(self) -> int:
@@ -74,19 +68,13 @@ class TargetProcess:
             self.close()
             text = f"no answer within {deadline_s:g} s, so its process was killed"
             raise Wrong("hang", None, text) from None
-        except (OSError, ValueError):  # what it sent before it died may be half an answer
-            answer = None
         if answer is None:
-            raise self._death()
+            self.close()
+            raise as_death(self._process.returncode)
         if answer.unavailable is not None:
             self.close()
             raise Unavailable(answer.unavailable)
         return answer
-
-    def _death(self) -> Wrong:
-        ended = select.select([self._life], [], [], _END_S)[0]
-        self.close()
-        return as_death(self._process.returncode if ended else None)
 
     def close(self) -> None:
         """Kill it, and what it started."""
