@@ -1,7 +1,7 @@
 """The CPU device on simulated streams: kernels.cu runs when a schedule says so.
 
 Pool and staging have device memory, the host tier and the host's side of staging are pinned. A
-launch is two tasks without order, each of which runs in one step; copies are taken apart to bytes.
+launch has a task for each strip or piece; copies are taken apart to bytes.
 """
 
 from functools import partial
@@ -24,7 +24,7 @@ from kvexact.impl.simulation.memory import Kind, Range
 from kvexact.impl.simulation.runtime import Runtime
 from kvexact.impl.simulation.schedules import schedule
 from kvexact.impl.simulation.streams import Event
-from kvexact.impl.simulation.work import Call
+from kvexact.impl.simulation.work import Call, Tasks, Work
 
 _KINDS = {POOL: ("pool", Kind.DEVICE), HOST: ("host tier", Kind.PINNED)}
 _STRIP_BYTES = WORD_BYTES * len(Strip._fields)
@@ -42,6 +42,9 @@ _TOUCHES = {
     "encode": ((SCRATCH,), (SCRATCH,)),
     "decode": ((SCRATCH,), (SCRATCH,)),
 }
+
+#: Where a kernel is given how many strips or pieces it has, behind the arrays of these.
+_COUNTS = {"write": 1, "read": 1, "copy": 1, "zero": 1, "transfer": 3}
 
 
 class _Buffer(Scratch):
@@ -124,11 +127,12 @@ class SimulatedDevice(CpuDevice):
         self.count(kernel)
         staging = Range(self.scratch.device, len(self.scratch.bytes))
         reads, writes = self._touches.get((kernel, staging)) or self._touched(kernel, staging)
-        tasks = [
-            Call(partial(self._run, kernel, part, staging), reads, writes)
-            for part in _halves(kernel, arguments)
-        ]
-        self.runtime.launch(tasks, self._streams[stream], kernel)
+        if kernel in _COUNTS:
+            run = partial(self._run_some, kernel, arguments, staging)
+            work: Work = Tasks(run, arguments[_COUNTS[kernel]], reads, writes)
+        else:
+            work = Call(partial(self._run, kernel, arguments, staging), reads, writes)
+        self.runtime.launch([work], self._streams[stream], kernel)
 
     def _touched(self, kernel: str, staging: Range) -> list[tuple[Range, ...]]:
         """What a kernel reads and what it writes, of the areas and a staging buffer."""
@@ -141,6 +145,15 @@ class SimulatedDevice(CpuDevice):
     def _run(self, kernel: str, arguments: tuple[int, ...], staging: Range) -> None:
         self._register(SCRATCH, *staging)
         self._call(kernel, arguments)
+
+    def _run_some(
+        self, kernel: str, arguments: tuple[int, ...], staging: Range, start: int, end: int
+    ) -> None:
+        """Run a launch's strips or pieces from ``start`` to ``end``."""
+        count = _COUNTS[kernel]
+        nbytes = WORD_BYTES if kernel == "transfer" else _STRIP_BYTES
+        arrays = [array + nbytes * start for array in arguments[:count]]
+        self._run(kernel, (*arrays, end - start, *arguments[count + 1 :]), staging)
 
     def copy_batch(self, stream: int, batch: Batch) -> None:
         """See `Device`."""
@@ -190,19 +203,3 @@ class SimulatedDevice(CpuDevice):
         self._places.clear()
         self._touches.clear()
         super().release()
-
-
-def _halves(kernel: str, arguments: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Arguments of a launch's tasks, each of which takes half of the strips or pieces."""
-    if kernel in ("encode", "decode"):
-        return [arguments]
-    if kernel == "transfer":
-        *arrays, count = arguments
-        half = count // 2
-        later = [array + WORD_BYTES * half for array in arrays]
-        parts = [(*arrays, half), (*later, count - half)]
-    else:
-        table, count, *rest = arguments
-        half = count // 2
-        parts = [(table, half, *rest), (table + _STRIP_BYTES * half, count - half, *rest)]
-    return parts if half else parts[1:]

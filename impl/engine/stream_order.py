@@ -231,7 +231,8 @@ class StreamOrder(InOrder):
 
     def _await(self, stream: int, marks: Iterable[Mark]) -> None:
         """Let later work of a stream wait for marks."""
-        unknown = [mark for mark in marks if not self._is_known(stream, mark)]
+        known = self._known[stream]
+        unknown = [one for one in marks if one[0] != stream and known[one[0]] < one[1]]
         for mark in self.awaited(_newest(unknown)):
             self.device.wait(stream, mark.event)
             self._known[stream][mark.stream] = mark.number

@@ -176,8 +176,9 @@ class Transfers:
             return words, [words.shape[1]]
         sizes = tuple([(job.group, len(job.blocks)) for job in transfer.jobs])
         if sizes not in self._layers:
-            each = [np.tile(self.groups[group].layers, blocks) for group, blocks in sizes]
-            layers = np.concatenate(each)
+            layers = np.concatenate(
+                [self.groups[g].layers for g, blocks in sizes for _ in range(blocks)]
+            )
             ends = np.cumsum(np.bincount(layers)).tolist()
             self._layers[sizes] = np.argsort(layers, kind="stable"), ends
         places, ends = self._layers[sizes]

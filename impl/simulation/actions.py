@@ -25,7 +25,7 @@ class Order(Enum):
 
 
 class Piece(NamedTuple):
-    """Bytes ``start`` to ``end`` of the ``item``-th copy or fill; of a call 0 to 1."""
+    """Bytes or tasks ``start`` to ``end`` of the ``item``-th work; of a call 0 to 1."""
 
     item: int
     start: int
@@ -119,10 +119,9 @@ class Action:
             self.is_apart = True
             self.parts = self.split(self.key, [size(item) for item in self.items])
             # A part without copies has nothing to read ahead.
+            copies = {at for at, item in enumerate(self.items) if isinstance(item, Copy)}
             self.phases = [
-                _UNREAD
-                if any(isinstance(self.items[piece.item], Copy) for piece in part)
-                else _READ
+                _READ if copies.isdisjoint([piece[0] for piece in part]) else _UNREAD
                 for part in self.parts
             ]
 
@@ -150,15 +149,19 @@ class Action:
         self._take_apart()
         return [(self, part) for part, phase in enumerate(self.phases) if phase == _UNREAD]
 
+    def left(self) -> list[int]:
+        """How many steps of each part may run, one after the other."""
+        if not self.may_run():
+            return []
+        self._take_apart()
+        if self.missing:
+            return [int(phase == _UNREAD) for phase in self.phases]
+        return [_WRITTEN - phase for phase in self.phases]
+
     def rest(self) -> list[Step]:
         """Steps that may run in this order: if it is ready, all that are left, part by part."""
-        if self.missing:
-            return self.steps()
-        self._take_apart()
-        found = [
-            (self, part) for part, phase in enumerate(self.phases) for _ in range(_WRITTEN - phase)
-        ]
-        return [*found, (self, END)]
+        found = [(self, part) for part, left in enumerate(self.left()) for _ in range(left)]
+        return found if self.missing else [*found, (self, END)]
 
     def phases_of(self, part: int) -> list[int]:
         """What a step does, or each of the rest. 0: reads; 1: writes; -1: the action ends."""
@@ -234,7 +237,7 @@ class Action:
             elif isinstance(item, Fill):
                 memory.fill(item.target + start, item.value, end - start)
             else:
-                call(item, memory)
+                call(item, memory, start, end)
 
     def state(self) -> Hashable:
         """Equal for two runs of a program where this action has done the same in both."""

@@ -8,6 +8,7 @@ import ctypes
 from bisect import bisect_right, insort
 from collections.abc import Sequence
 from enum import Enum
+from operator import add
 from typing import NamedTuple
 
 from kvexact.impl.target import Bytes, OutOfBounds
@@ -106,10 +107,14 @@ class Memory:
 
     def find_all(self, starts: Sequence[int], sizes: Sequence[int]) -> list[Area]:
         """The areas that hold all of these ranges, each area once. Raises `OutOfBounds`."""
-        found: dict[int, Area] = {}
-        area: Area | None = None
+        if not starts:
+            return []
+        area = self.find(starts[0], sizes[0])
+        if area.start <= min(starts) and max(map(add, starts, sizes)) <= area.end:
+            return [area]
+        found = {area.start: area}
         for start, nbytes in zip(starts, sizes, strict=True):
-            if area is None or start < area.start or start + nbytes > area.end:
+            if start < area.start or start + nbytes > area.end:
                 area = self.find(start, nbytes)
                 found[area.start] = area
         return [found[start] for start in sorted(found)]
@@ -131,11 +136,13 @@ class Memory:
         self.find(start, nbytes)
         ctypes.memset(start, value, nbytes)
 
-    def copy(self, target: int, source: int, nbytes: int) -> None:
-        """Read bytes and store them."""
-        self.find(source, nbytes)
-        self.find(target, nbytes)
-        ctypes.memmove(target, source, nbytes)
+    def copy(self, copies: Sequence[tuple[int, int, int]]) -> None:
+        """Read bytes and store them, of each copy from its second address to its first."""
+        targets, sources, sizes = zip(*copies, strict=True)
+        self.find_all(targets, sizes)
+        self.find_all(sources, sizes)
+        for target, source, nbytes in copies:
+            ctypes.memmove(target, source, nbytes)
 
     def image(self) -> tuple[bytes, ...]:
         """All bytes of all areas, in the order in which they were registered."""

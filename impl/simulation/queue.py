@@ -99,7 +99,11 @@ class Queue:
     def finish(self, key: Key, goals: Sequence[Action]) -> None:
         """Time passes until all goals have ended. Raises `OutOfBounds`."""
         wanted = _with_ancestors(goals)
-        point = Point(key, self.open, lambda: [(wanted[0], REST)], self.state, forced=True)
+
+        def least() -> Sequence[Step]:
+            return [(action, REST) for action in wanted]
+
+        point = Point(key, self.open, least, self.state, forced=True)
         while wanted:
             self._step(point)
             wanted = [action for action in wanted if not action.done]

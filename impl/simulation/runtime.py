@@ -94,8 +94,9 @@ class Runtime:
         if stream.kind is StreamKind.LEGACY:
             raise ValueError("a batch cannot be queued in the legacy default stream")
         copies = [Copy(*one) for one in zip(targets, sources, sizes, strict=True)]
-        for area in self.memory.find_all([*targets, *sources], [*sizes, *sizes]):
-            self._require_kept(area)
+        for starts in (targets, sources):
+            for area in self.memory.find_all(starts, sizes):
+                self._require_kept(area)
         require_independent(copies)
         self._submit(self._key(), "memcpy batch", copies, stream, order)
 

@@ -47,7 +47,7 @@ class Point(NamedTuple):
     Attributes:
         key: the call.
         open: pending actions that may have steps to run; never empty.
-        least: steps of the oldest action where one has to run; none where the call may go on.
+        least: steps that lead on, in this order, where one has to run; none where none has to.
         state: equal for two runs whose device is in the same state.
         forced: whether the call cannot return before ``least`` are none.
     """
@@ -146,7 +146,7 @@ class Hashed(Schedule):
         """See `Schedule`. Within a call actions go on once, and before all that it waits for."""
         if point is self._passed:
             self._passed = None
-            return point.least()
+            return point.least()[:1]
         here = self._mood(point.key) * _HERE & _MASK
         moods = self._moods
         chosen = []
@@ -161,7 +161,7 @@ class Hashed(Schedule):
         steps = [step for choice, _, action in chosen for step in _some(action, choice >> 2)]
         if steps:
             self._passed = point
-        return steps or point.least()
+        return steps or point.least()[:1]
 
     def _mood(self, key: Key) -> int:
         mood = self._moods.get(key)
@@ -180,15 +180,14 @@ def _some(action: Action, choice: int) -> list[Step]:
     """
     if not choice >> 28 & 3:
         return [(action, REST)]
-    left = action.rest()
     steps: list[Step] = []
-    for step in left:
-        much = choice >> 2 * step[1] + 3 & 3
-        if much > 1 or (much and step not in steps):
-            steps.append(step)
-    if steps and steps[-1][1] == END and len(steps) < len(left):
-        steps.pop()
-    return steps
+    is_all = not action.missing and choice >> 1 & 3 > 0
+    for part, left in enumerate(action.left()):
+        much = choice >> 2 * part + 3 & 3
+        count = left if much > 1 else min(left, much)
+        steps += [(action, part)] * count
+        is_all = is_all and count == left
+    return [*steps, (action, END)] if is_all else steps
 
 
 def schedule(number: int) -> Schedule:

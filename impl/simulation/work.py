@@ -1,7 +1,8 @@
-"""What an action does to memory, as frozen values: copies, fills and calls.
+"""What an action does to memory, as frozen values: copies, fills, calls and tasks.
 
 A copy may be taken apart into bytes, each of which is read and, some time later, written. A call is
-one indivisible step; what should interleave is given as several tasks, or as copies.
+one indivisible step, and so is each of several tasks; what should interleave is given as those, or
+as copies.
 """
 
 from bisect import bisect_left
@@ -45,11 +46,27 @@ class Call(NamedTuple):
     writes: tuple[Range, ...] | None = None
 
 
-Work = Copy | Fill | Call
+class Tasks(NamedTuple):
+    """As many calls without order as ``total`` says, those from one to another run by a function.
+
+    Attributes:
+        function: is given the first one and the end.
+        reads, writes: as of a `Call`; each task may touch all of it.
+    """
+
+    function: Callable[[int, int], None]
+    total: int
+    reads: tuple[Range, ...]
+    writes: tuple[Range, ...]
+
+
+Work = Copy | Fill | Call | Tasks
 
 
 def size(item: Work) -> int:
-    """Into how many single steps it can be taken apart: bytes, or one call."""
+    """Into how many single steps it can be taken apart: bytes, tasks, or one call."""
+    if isinstance(item, Tasks):
+        return item.total
     return 1 if isinstance(item, Call) else item.nbytes
 
 
@@ -62,27 +79,32 @@ def reads(item: Work, start: int, end: int) -> tuple[Range, ...] | None:
 
 def writes(item: Work, start: int, end: int) -> tuple[Range, ...] | None:
     """What its bytes from ``start`` to ``end`` write; None: not known."""
-    if isinstance(item, Call):
+    if isinstance(item, Call | Tasks):
         return item.writes
     return (Range(item.target + start, end - start),)
 
 
-def call(item: Call, memory: Memory) -> None:
-    """Run a call, its ranges checked before. Raises `OutOfBounds`."""
+def call(item: Call | Tasks, memory: Memory, start: int, end: int) -> None:
+    """Run a call, or some of the tasks, the ranges checked before. Raises `OutOfBounds`."""
     for place in (*(item.reads or ()), *(item.writes or ())):
         memory.find(*place)
-    item.function()
+    if isinstance(item, Tasks):
+        item.function(start, end)
+    else:
+        item.function()
 
 
 def perform(items: Sequence[Work], memory: Memory) -> None:
     """Do all of it at once. Raises `OutOfBounds`."""
+    if copies := [item for item in items if isinstance(item, Copy)]:
+        memory.copy(copies)
     for item in items:
         if isinstance(item, Copy):
-            memory.copy(*item)
-        elif isinstance(item, Fill):
+            continue
+        if isinstance(item, Fill):
             memory.fill(*item)
         else:
-            call(item, memory)
+            call(item, memory, 0, size(item))
 
 
 def require_independent(copies: Sequence[Copy]) -> None:
