@@ -31,7 +31,6 @@ COMMANDS = [
     *("report", "power", "bench"),
 ]
 FAULTY = "kvexact.impl.faults:copy_without_scales"
-BUGGY = "kvexact.impl.adapters.example:ExampleCacheWithBug"
 GEOMETRY = Geometry((Group(1, 1, (LayerSet(1, 1, 4, 4, "int8_per_token_head"),)),), 2, Host(16))
 OPS: tuple[Op, ...] = (
     Allocate(0, 0, (0,)),
@@ -262,7 +261,7 @@ def test_a_failing_run_shows_saves_and_goes_on() -> None:
 
 
 def test_the_last_line_shows_the_same_failure() -> None:
-    process = script("fuzz", "--target", BUGGY, "--seed", "2", "--first")
+    process = script("fuzz", "--target", FAULTY, "--seed", "2", "--first")
     output, _ = process.communicate()
     assert process.returncode == 1
     shown = output[: output.index("reproduce: ")].splitlines()

@@ -37,7 +37,7 @@ from kvexact.impl.engine.engine import CpuEngine
 
 NAMES = (*FAMILIES, *SERVING)
 TESTS = Path(__file__).parent
-BUGGY = "kvexact.impl.adapters.example:ExampleCacheWithBug"
+BUGGY = "kvexact.impl.faults:copy_without_scales"
 
 
 @pytest.fixture(autouse=True)
