@@ -23,7 +23,7 @@ pytest_plugins = ["pytester"]
 
 FUZZ = ("--pyargs", "kvexact.fuzz", "-p", "no:cacheprovider")
 QUICK = (*FUZZ, "--kv-profile", "quick", "--kv-examples", "9")
-BUG = "kvexact.impl.adapters.example:ExampleCacheWithBug"
+BUG = "kvexact.impl.faults:copy_without_scales"
 
 TARGETS = """
 import os
