@@ -232,10 +232,12 @@ class StreamOrder(InOrder):
     def _await(self, stream: int, marks: Iterable[Mark]) -> None:
         """Let later work of a stream wait for marks."""
         known = self._known[stream]
-        unknown = [one for one in marks if one[0] != stream and known[one[0]] < one[1]]
+        unknown = [
+            mark for mark in marks if mark.stream != stream and known[mark.stream] < mark.number
+        ]
         for mark in self.awaited(_newest(unknown)):
             self.device.wait(stream, mark.event)
-            self._known[stream][mark.stream] = mark.number
+            known[mark.stream] = mark.number
 
     def _reach(self, mark: Mark) -> None:
         """Let the host wait for a mark."""

@@ -42,6 +42,7 @@ class Views:
         self.plan = plan
         self.device = device
         self._tables: dict[tuple[str, int], Table] = {}
+        self._layers: dict[tuple[str, int], list[Table]] = {}
         self._of_slots: list[tuple[tuple[GroupPlan, list[list[FieldView]]], Table]] = []
 
     def table(self, consumer: str, index: int) -> Table:
@@ -75,6 +76,12 @@ class Views:
 
     def layers(self, consumer: str, index: int) -> list[Table]:
         """The same strips layer by layer, of one layer set after the other."""
+        parts = self._layers.get((consumer, index))
+        if parts is None:
+            parts = self._layers[consumer, index] = self._parts(consumer, index)
+        return parts
+
+    def _parts(self, consumer: str, index: int) -> list[Table]:
         whole = self.table(consumer, index)
         parts = []
         address = whole.address
