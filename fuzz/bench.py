@@ -43,6 +43,7 @@ BUDGETS = {
     "values_machine_step_over_raw": 1.5,
     "values_prng_op_over_raw": 2.5,
     "isolation_added_over_empty_step": 0.4,
+    "timed_machine_added_over_empty_step": 1.5,
 }
 
 _ROUNDS = 5

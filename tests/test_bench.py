@@ -49,6 +49,7 @@ def test_json_and_check(found: Result, monkeypatch: pytest.MonkeyPatch, tmp_path
         found,
         prng_op_over_empty_step=7.0,
         machine_added_over_empty_step=0.5,
+        timed_machine_added_over_empty_step=0.5,
         values_prng_op_over_raw=2.75,
     )
     monkeypatch.setattr(module, "sample", list)
