@@ -16,6 +16,9 @@ _FORMATS = (
     *("bf16", "fp16", "fp32", "fp8_e4m3", "fp8_e5m2"),
     *("int8_per_token_head", "int8_per_token_head", "fp8_per_token_head", "int4_per_token_head"),
 )
+_PACKED_FORMATS = (
+    *("turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc"),
+)
 _LATENT_FORMATS = (
     *("bf16", "bf16", "fp16", "fp32", "fp8_e4m3", "fp8_ds_mla", "fp8_ds_mla", "fp8_ds_mla"),
     "nvfp4_ds_mla",
@@ -77,6 +80,16 @@ def served_latent(chooser: Chooser) -> Geometry:
     parts = 2 if chance(chooser, 20) else 1
     group = GroupDraft(tokens, parts, layer_sets=(layers, index_keys)[: 1 + has_keys])
     return build(replace(_pool(chooser, (group,)), kv_split=False))
+
+
+def served_packed(chooser: Chooser) -> Geometry:
+    """Keys, values and what scales them in one row."""
+    size = pick(chooser, (32, 64, 64, 128))
+    page_format = pick(chooser, _PACKED_FORMATS)
+    layers = replace(_layers(chooser), head_size_k=size, head_size_v=size, page_format=page_format)
+    group = GroupDraft(pick(chooser, (16, 32)), layer_sets=(layers,))
+    draft = _pool(chooser, (group,))
+    return build(replace(draft, order=pick(chooser, ("LBNHC", "LBHNC")), kv_split=False))
 
 
 def served_chunked(chooser: Chooser) -> Geometry:

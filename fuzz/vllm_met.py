@@ -36,9 +36,7 @@ def _wanted(made: type[VllmTarget]) -> Iterator[str]:
     traits = made.ask_traits()
     yield from traits["orders"]
     types = [name for name in traits["cache_types"] if name not in _OTHER_WORDS]
-    yield from dict.fromkeys(
-        (*MODEL_TYPES, *traits["formats"], *traits["latents"], *STATES, *types)
-    )
+    yield from dict.fromkeys((*MODEL_TYPES, *traits["formats"], *traits["rows"], *STATES, *types))
     yield from traits["specs"]
     yield from _SHAPES
     if "served_chunked" in (made.families or ()):

@@ -155,6 +155,16 @@ def test_hits_and_victims_are_those_of_a_releases_own_manager(blocks: int) -> No
     assert [answers[op].hit for op in (9, 10, 11)] == [0, 32, 32]
 
 
+@pytest.mark.parametrize(
+    ("release", "order"), [("0.33.0", "LBNHC"), ("0.28.0", "LBHNC"), ("0.24.0", "LBNHC")]
+)
+def test_packed_rows_are_kept(release: str, order: str) -> None:
+    rows = LayerSet(2, 2, 64, 64, "turboquant_k3v4_nc")
+    groups = (Group(16, 16, (rows,)),)
+    geometry = replace(GEOMETRY, groups=groups, host=Host(65536), order=order)
+    assert outcome(f"vllm-simple@{release}", geometry, OPS) == "sound"
+
+
 @pytest.mark.parametrize(("release", "in_a_file"), [("0.33.0", True), ("0.26.0", False)])
 def test_a_host_tier_may_be_a_file(release: str, in_a_file: bool) -> None:
     """Where the number of blocks is odd, in releases that can."""
@@ -273,7 +283,12 @@ def test_a_finding_is_shown_by_vllm_alone(path: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 1, done.stderr
     said = done.stdout + done.stderr.strip().splitlines()[-1] if done.stderr else done.stdout
-    assert "bytes wrong" in said or "scales" in said or "is invalid for input" in said
+    assert (
+        "bytes wrong" in said
+        or "scales" in said
+        or "is invalid for input" in said
+        or "cache dtype" in said
+    )
 
 
 def test_with_a_gpu_no_stand_ins_are_needed() -> None:

@@ -190,6 +190,13 @@ def test_fields_of_formats() -> None:
     }
     assert Shape(1, 1, 8, 8, "bf16").fields() == {"k": 16, "v": 16}
     assert Shape(1, 1, 3, 2, "state_bf16_fp32").fields() == {"conv": 6, "ssm": 8}
+    assert Shape(1, 1, 64, 64, "turboquant_k3v4_nc").fields() == {
+        "k": 24,
+        "k_norm": 2,
+        "v": 32,
+        "v_scale": 2,
+        "v_zero": 2,
+    }
     assert Shape(1, 1, 576, 0, "fp16").fields() == {"k": 1152}
     assert sum(Shape(1, 1, 576, 0, "fp8_ds_mla").fields().values()) == 656
 
@@ -213,8 +220,12 @@ def test_known_findings_are_of_releases_that_can_be() -> None:
     assert {one.name for one in known_of("vllm-offload", "0.25.1", ())} == {
         "tail-lost",
         "scales-in-one-buffer",
+        "packed-latents-viewed-as-plain",
+        "packed-rows-viewed-as-plain",
     }
-    assert not known_of("vllm-offload", "0.26.0", ())
+    still = {one.name for one in known_of("vllm-offload", "0.26.0", ())}
+    assert still == {"packed-rows-viewed-as-plain"}
+    assert not known_of("vllm-offload", "0.27.1", ())
     undone = known_of("vllm-simple", "0.29.0", ("undo-54021",))
     assert "phantom-regions" in {one.name for one in undone}
     assert "phantom-regions" not in {one.name for one in known_of("vllm-simple", "0.29.0", ())}
@@ -271,7 +282,7 @@ class Told(VllmTarget):
             "orders": ["BLHNC", "LBHNC"],
             "formats": ["fp8_e4m3"],
             "cache_types": ["auto", "fp8_e4m3", "nvfp4"],
-            "latents": ["fp8_ds_mla"],
+            "rows": ["fp8_ds_mla"],
             "has_disk": True,
             "specs": ["FullAttentionSpec", "MambaSpec"],
             "tail_alignment": 1,
@@ -334,4 +345,4 @@ def test_served_geometries_can_mostly_be(family: str) -> None:
         accepted += 1
         padded += any(s.page_bytes is not None for g in geometry.groups for s in g.layer_sets)
     assert accepted >= 40
-    assert padded or family in ("served", "served_chunked", "served_latent")
+    assert padded or family in ("served", "served_chunked", "served_latent", "served_packed")

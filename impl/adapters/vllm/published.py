@@ -8,6 +8,12 @@ from kvexact.refmodel.spec import Geometry, LayerSet
 #: Formats whose name in vLLM is that of the model's type.
 MODEL_TYPES = ("bf16", "fp16", "fp32")
 STATES = ("state_bf16_fp32", "state_bf16", "state_fp32")
+_PACKED_BITS = {
+    "turboquant_k8v4": (8, 4),
+    "turboquant_4bit_nc": (4, 4),
+    "turboquant_k3v4_nc": (3, 4),
+    "turboquant_3bit_nc": (3, 3),
+}
 _PACKED_BYTES = {"fp8_ds_mla": 656, "nvfp4_ds_mla": 352, "indexer_fp8": 132}
 #: What the backend that publishes specs here takes: blocks of so many tokens, heads of this size.
 _BLOCK_MULTIPLE, _HEAD_LEAST = 16, 32
@@ -22,7 +28,7 @@ def publishes(geometry: Geometry, traits: dict[str, Any]) -> bool:
     sets = [shape for group in geometry.groups for shape in group.layer_sets]
     return (
         geometry.order in traits["orders"]
-        and geometry.kv_split == (traits["kv_split"] and not any(map(_is_latent, sets)))
+        and geometry.kv_split == (traits["kv_split"] and not any(map(_is_row, sets)))
         and geometry.base_offset_bytes == 0
         and geometry.tail_alignment == traits["tail_alignment"]
         and (geometry.logical_bytes, geometry.physical_bytes) == (None, None)
@@ -36,6 +42,10 @@ def publishes(geometry: Geometry, traits: dict[str, Any]) -> bool:
             if group.layer_sets[0].page_format not in STATES
         )
         and not _permutes_scales(geometry, sets)
+        and (
+            geometry.order == traits["packed_order"]
+            or not any(shape.page_format in _PACKED_BITS for shape in sets)
+        )
     )
 
 
@@ -45,20 +55,27 @@ def _takes(shape: LayerSet, traits: dict[str, Any]) -> bool:
         return False
     if shape.page_format in STATES:
         return shape.kv_heads == 1
+    if shape.head_size_k < _HEAD_LEAST:
+        return False
     if _is_latent(shape):
-        plain = *MODEL_TYPES, "fp8_e4m3"
-        return shape.kv_heads == 1 and shape.page_format in (*plain, *traits["latents"])
+        known = {*MODEL_TYPES, "fp8_e4m3", *traits["rows"]} - _PACKED_BITS.keys()
+        return shape.kv_heads == 1 and shape.page_format in known
     sizes = {shape.head_size_k, shape.head_size_v}
-    if len(sizes) > 1 or shape.head_size_k < _HEAD_LEAST:
+    if len(sizes) > 1:
         return False
     if shape.page_format == "int4_per_token_head" and shape.head_size_k & (shape.head_size_k - 1):
         return False
-    return shape.page_format in (*MODEL_TYPES, *traits["formats"])
+    return shape.page_format in (*MODEL_TYPES, *traits["formats"], *traits["rows"])
 
 
 def _is_latent(shape: LayerSet) -> bool:
     """Whether it keeps one vector a token."""
     return shape.head_size_v == 0 and shape.page_format not in STATES
+
+
+def _is_row(shape: LayerSet) -> bool:
+    """Whether its pages have no half of keys before one of values."""
+    return _is_latent(shape) or shape.page_format in _PACKED_BITS
 
 
 def _differ(sets: tuple[LayerSet, ...]) -> bool:
@@ -85,6 +102,9 @@ def cell_bytes(shape: LayerSet) -> int:
     name, sizes = shape.page_format, (shape.head_size_k, shape.head_size_v)
     if name in _PACKED_BYTES:
         return _PACKED_BYTES[name]
+    if name in _PACKED_BITS:
+        widths = (size * bits // 8 for size, bits in zip(sizes, _PACKED_BITS[name], strict=True))
+        return sum(widths) + (4 if name == "turboquant_k8v4" else 6)
     if name in STATES:
         conv, ssm = {"state_bf16_fp32": (2, 4), "state_bf16": (2, 2), "state_fp32": (4, 4)}[name]
         return sizes[0] * conv + sizes[1] * ssm

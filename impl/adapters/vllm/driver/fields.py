@@ -95,8 +95,8 @@ def layer_fields(layer: Layer) -> dict[str, Bytes]:
     widths = layer.shape.fields()
     if layer.shape.is_state:
         return _states(layer, widths)
-    if layer.shape.is_latent:
-        return _latents(layer, widths)
+    if layer.shape.is_row:
+        return _rows(layer, widths)
     view: torch.Tensor = layer.view
     if view.ndim == _HALVES:
         halves = [_as_bytes(view[:, half].transpose(1, 2)) for half in (0, 1)]
@@ -122,10 +122,14 @@ def _states(layer: Layer, widths: dict[str, int]) -> dict[str, Bytes]:
     return _in_order(_as_bytes(layer.view), widths)
 
 
-def _latents(layer: Layer, widths: dict[str, int]) -> dict[str, Bytes]:
-    """Rows of one vector; keys of an indexer lie in a page before all of their scales."""
+def _rows(layer: Layer, widths: dict[str, int]) -> dict[str, Bytes]:
+    """Rows in one piece; keys of an indexer lie in a page before all of their scales."""
     view: torch.Tensor = layer.view
-    rows = _as_bytes(view if view.ndim == _ROWS else view.unsqueeze(1))
+    if view.ndim < _ROWS:
+        view = view.unsqueeze(1)
+    elif view.shape[1] != layer.shape.kv_heads:  # once tokens came before heads
+        view = view.transpose(1, 2)
+    rows = _as_bytes(view)
     if layer.shape.page_format != INDEX_KEYS:
         return _in_order(rows, widths)
     blocks, heads, slots, _ = rows.shape

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from kvexact.impl.adapters.vllm.driver import latent, release
+from kvexact.impl.adapters.vllm.driver import release, rows
 from kvexact.impl.adapters.vllm.driver.mutations import MUTATIONS
 from kvexact.impl.adapters.vllm.driver.pool import Unfit
 from kvexact.impl.adapters.vllm.driver.requests import VictimInUse
@@ -61,7 +61,8 @@ class Server:
             "orders": orders,
             "kv_split": release.splits_halves(),
             "formats": [name for name in (*formats, "int4_per_token_head") if release.knows(name)],
-            "latents": latent.formats(),
+            "rows": rows.formats(),
+            "packed_order": rows.packed_order(),
             "has_disk": disk_backend() is not None,
             "row_alignment": release.row_alignment(),
             "tail_alignment": 1,

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from kvexact.impl.adapters.vllm.driver import latent, release
+from kvexact.impl.adapters.vllm.driver import release, rows
 from kvexact.impl.adapters.vllm.driver.shapes import Shape, read_shapes
 from kvexact.impl.adapters.vllm.driver.symbols import need
 
@@ -85,6 +85,8 @@ class Pool:
                 self.config, self.kv_config, self.groups, sizes, cross=self.cross
             )
         except ValueError as error:
+            if any(layer.shape.is_row for layer in self.every_layer):
+                raise  # their views are in no user's hand
             raise Unfit(f"ValueError: {error}") from error
         seen: dict[int, Any] = {}
         for layer in self.every_layer:
@@ -173,8 +175,8 @@ def _specs(
             for _ in range(shape.layers):
                 if shape.is_state:
                     spec = release.state_spec(shape, group["block_size"])
-                elif shape.is_latent:
-                    spec = latent.spec(shape, config, size, own)
+                elif shape.is_row:
+                    spec = rows.spec(shape, config, size, own)
                 else:
                     spec = release.attention_spec(shape, size, window, own)
                 name = f"model.layers.{len(specs)}.attn"
@@ -184,7 +186,7 @@ def _specs(
 
 def _backend_of(group: dict[str, Any], shape: Shape) -> Any:
     """The backend of a group's layer set, whose kernels take the blocks of the group."""
-    own = latent.backend(shape.page_format) if shape.is_latent else release.backend()
+    own = rows.backend(shape.page_format) if shape.is_row else release.backend()
     kernel = group["kernel_block_size"]
     return own if kernel == group["block_size"] else release.with_kernel_blocks(own, kernel)
 

@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from kvexact.impl.adapters.vllm.driver import release
-from kvexact.impl.adapters.vllm.driver.pool import Pool
+from kvexact.impl.adapters.vllm.driver.pool import Pool, Unfit
 from kvexact.impl.adapters.vllm.driver.script_moves import moves
 from kvexact.impl.adapters.vllm.driver.script_words import imports, layers, written
 
@@ -19,7 +19,7 @@ cache.block_size, cache.num_gpu_blocks_override, cache.cache_dtype = {size}, {bl
 (stack := ExitStack()).enter_context(set_current_vllm_config(config))
 """
 _RUNNER = """
-attention = [[AttentionGroup(TritonAttentionBackend, {names}, group.kv_cache_spec{of}, n)
+attention = [[AttentionGroup({backend}, {names}, group.kv_cache_spec{of}, n)
               for name in group.layer_names{first}] for n, group in enumerate(groups)]
 runner = object.__new__(GPUModelRunner)
 vars(runner).update(device=torch.device(DEVICE), cache_config=cache, kv_cache_config=kv_config,
@@ -101,7 +101,11 @@ class Script:
             yield f"views = allocate_kv_cache(kv_config, torch.device(DEVICE), {layout}, {sizes})"
             return
         unequal = any(hasattr(g.kv_cache_spec, "kv_cache_specs") for g in self._pool.kv_groups)
+        backends = {group.backend.__name__ for of_group in self._pool.groups for group in of_group}
+        if len(backends) > 1:
+            raise Unfit("layers of several backends are not told")
         yield _RUNNER.format(
+            backend=backends.pop(),
             names="[name]" if unequal else "group.layer_names",
             of=".kv_cache_specs[name]" if unequal else "",
             first="" if unequal else "[:1]",

@@ -17,6 +17,13 @@ PACKED = {
     "fp8_ds_mla": {"latent": 512, "scale": 16, "rope": 128},
     "nvfp4_ds_mla": {"latent": 256, "rope": 64, "scale": 32},
 }
+#: Keys and values that are packed into one row: bits of their elements.
+TURBOQUANT = {
+    "turboquant_k8v4": (8, 4),
+    "turboquant_4bit_nc": (4, 4),
+    "turboquant_k3v4_nc": (3, 4),
+    "turboquant_3bit_nc": (3, 3),
+}
 #: Keys of an indexer: in a page all of them, then their scales.
 INDEX_KEYS = "indexer_fp8"
 _INDEX_KEY = {"latent": 128, "scale": 4}
@@ -42,6 +49,16 @@ class Shape:
         return self.page_format in _STATES
 
     @property
+    def is_packed(self) -> bool:
+        """Whether keys, values and what scales them lie in one row."""
+        return self.page_format in TURBOQUANT
+
+    @property
+    def is_row(self) -> bool:
+        """Whether a head keeps one row a token, whatever is in it."""
+        return self.is_latent or self.is_packed
+
+    @property
     def is_latent(self) -> bool:
         """Whether it keeps one vector a token, and no value beside it."""
         return self.head_size_v == 0 and not self.is_state
@@ -54,9 +71,8 @@ class Shape:
     @property
     def cache_dtype(self) -> str:
         """What a user writes as the cache's type."""
-        if self.page_format == INDEX_KEYS:
-            return "fp8_ds_mla"  # what a user writes of the layers that they belong to
-        return "auto" if self.page_format in _DTYPES else self.page_format
+        is_auto = self.page_format in _DTYPES or self.page_format == INDEX_KEYS
+        return "auto" if is_auto else self.page_format
 
     @property
     def model_dtype(self) -> torch.dtype | None:
@@ -69,6 +85,8 @@ class Shape:
             return PACKED[self.page_format]
         if self.page_format == INDEX_KEYS:
             return _INDEX_KEY
+        if self.is_packed:
+            return self._packed_fields()
         if self.is_state:
             conv, ssm = (torch.empty(0, dtype=d).element_size() for d in _STATES[self.page_format])
             widths = {"conv": self.head_size_k * conv, "ssm": self.head_size_v * ssm}
@@ -82,6 +100,12 @@ class Shape:
                 "v_scale": scale,
             }
         return {name: width for name, width in widths.items() if width}
+
+    def _packed_fields(self) -> dict[str, int]:
+        key, value = TURBOQUANT[self.page_format]
+        norm = {} if key == 8 else {"k_norm": 2}  # of keys that are indices
+        scaled = {"v": self.head_size_v * value // 8, "v_scale": 2, "v_zero": 2}
+        return {"k": self.head_size_k * key // 8, **norm, **scaled}
 
     def states(self) -> tuple[tuple[tuple[int, ...], ...], tuple[torch.dtype, ...]]:
         """Shapes and types of a page's states."""
