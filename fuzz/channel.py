@@ -113,39 +113,40 @@ class Segment:
         self._memory = memoryview(b"")
 
     def take(self, size: int) -> Bytes:
-        """The first bytes of it."""
+        """The first bytes of it. Raises `ValueError` where it has fewer."""
         if size > self._bytes.size:
             self._map(size)
         return self._bytes[:size]
 
     def _map(self, size: int) -> None:
-        self._memory = memoryview(mmap.mmap(self.descriptor, self.grow(size)))
+        self._memory = memoryview(mmap.mmap(self.descriptor, _room(size)))
         self._bytes = np.frombuffer(self._memory, np.uint8)
 
     def write(self, data: bytes) -> None:
         """Put a message there."""
         size = len(data)
         if size > len(self._memory):
+            self.grow(size)
             self._map(size)
         self._memory[:size] = data
 
     def read(self, size: int) -> memoryview:
-        """The message of so many bytes that lies there."""
+        """The message of so many bytes that lies there. Raises `ValueError` where fewer do."""
         if size > len(self._memory):
             self._map(size)
         return self._memory[:size]
 
-    def grow(self, size: int) -> int:
-        """Make it no smaller; how large it is then, at least."""
-        room = 1 << max(12, (size - 1).bit_length())
-        if os.fstat(self.descriptor).st_size < room:
-            os.ftruncate(self.descriptor, room)
-        return room
+    def grow(self, size: int) -> None:
+        """Make it no smaller. Who only reads does not: what is said to lie there has its room."""
+        if os.fstat(self.descriptor).st_size < _room(size):
+            os.ftruncate(self.descriptor, _room(size))
 
     def put(self, arrays: tuple[Bytes, ...]) -> Shapes:
         """Copy arrays there, one after the other."""
-        whole = self.take(sum([array.size for array in arrays]))
-        end = 0
+        size = sum([array.size for array in arrays])
+        if size > self._bytes.size:
+            self.grow(size)
+        whole, end = self.take(size), 0
         for array in arrays:
             start, end = end, end + array.size
             whole[start:end] = array.reshape(-1)
@@ -160,6 +161,11 @@ class Segment:
             start, end = end, end + size
             found.append(whole[start:end].reshape(shape))
         return tuple(found)
+
+
+def _room(size: int) -> int:
+    """How large a segment is, at least, that holds so many bytes."""
+    return 1 << max(12, (size - 1).bit_length())
 
 
 class Channel:
@@ -217,6 +223,7 @@ class Channel:
 
         Raises:
             TimeoutError: none came in time.
+            OSError, OverflowError, ValueError: it is damaged, or names bytes that are not there.
         """
         ready = self._poll.poll(seconds * 1000)
         if not ready:
@@ -225,7 +232,14 @@ class Channel:
         if ready[0][0] != self._bell and not self._has_rung():
             return None
         rung = os.eventfd_read(self._bell)
-        return DONE if rung == _DONE else _decode_answer(self._from_there.read(rung >> 8))
+        if rung == _DONE:
+            return DONE
+        answer = _decode_answer(self._from_there.read(rung >> 8))
+        for area, size in answer.sizes.items():
+            self.segments[area].take(size)
+        if answer.read is not None:
+            self.segments["read"].arrays(answer.read)
+        return answer
 
     def _has_rung(self) -> bool:
         """Whether there is an answer after all: it may have come between two looks."""

@@ -182,7 +182,7 @@ class _Server:
         """Have the bytes of an area where the parent looks for them; how many there are."""
         shared = self._shared.get(area)
         if shared is None:
-            self._segments[area].take(view.size)[...] = view
+            self._segments[area].put((view,))
         elif view is not shared:
             text = f"view({area!r}) returned other memory than what it took from `share`"
             raise Wrong("exception", None, text, name="view")

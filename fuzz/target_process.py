@@ -1,5 +1,6 @@
 """The process of an isolated target, from outside: its start, its limits, its end."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -39,8 +40,9 @@ class TargetProcess:
     """The process, as long as it lives. What it starts itself is of its group, and ends with it."""
 
     def __init__(self, name: str, limits: Limits) -> None:
-        bells = [os.eventfd(0), os.eventfd(0)]
-        descriptors = [os.memfd_create(f"kvexact-{name}") for name in SEGMENTS]
+        # This side waits for a bell only with a deadline, whoever else may have heard it.
+        bells = [os.eventfd(0), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)]
+        descriptors = [_memory(name) for name in SEGMENTS]
         numbers = [limits.memory_bytes or 0, os.getpid(), *bells, *descriptors]
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START, dumps(sys.path), name, *map(str, numbers)],
@@ -59,7 +61,8 @@ class TargetProcess:
         """The answer to a call.
 
         Raises:
-            Wrong: there is none, as the process died or was too slow; it is gone then.
+            Wrong: there is none, as the process died or was too slow, or it is damaged; the process
+                is gone then.
             Unavailable: the target cannot run any more.
         """
         try:
@@ -68,6 +71,10 @@ class TargetProcess:
             self.close()
             text = f"no answer within {deadline_s:g} s, so its process was killed"
             raise Wrong("hang", None, text) from None
+        except (OSError, OverflowError, ValueError) as error:
+            self.close()
+            text = "its answer is damaged, as by a stray write, so its process was killed"
+            raise Wrong("exit", None, text, name="damaged answer") from error
         if answer is None:
             self.close()
             raise as_death(self._process.returncode)
@@ -83,6 +90,13 @@ class TargetProcess:
         self._process.wait()
         os.close(self._life)
         self.channel.close()
+
+
+def _memory(name: str) -> int:
+    """Memory without a name that nobody can make smaller: to look at what is gone is a signal."""
+    descriptor = os.memfd_create(f"kvexact-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return descriptor
 
 
 def start_process(name: str, limits: Limits) -> TargetProcess:

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import ClassVar
 
 from kvexact.impl.engine.engine import CpuEngine
@@ -88,6 +89,15 @@ class ForksAndExits(AtZero):
         if os.fork() == 0:
             time.sleep(600)
         os._exit(3)
+
+
+class RingsNonsense(AtZero):
+    """A stray write into all that wakes the other side: a petabyte has come, or a call."""
+
+    def misbehave(self) -> None:
+        for path in Path("/proc/self/fd").iterdir():
+            if "eventfd" in str(path.resolve()):
+                os.eventfd_write(int(path.name), 2**58)
 
 
 class EatsMemory(AtZero):

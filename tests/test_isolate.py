@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from kvexact.fuzz.campaign import place, run_example
+from kvexact.fuzz.channel import Segment
 from kvexact.fuzz.choose import Prng
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.failure import Signature
@@ -69,6 +70,7 @@ CASES = [
     Case("SendsSignal40", "signal", "signal 40"),
     Case("Exits", "exit", "exit status 3"),
     Case("ForksAndExits", "exit", "exit status 3"),
+    Case("RingsNonsense", "exit", "damaged answer"),
     Case("EatsMemory", "out_of_memory", "MemoryError", LITTLE),
     Case("WritesOutside", "out_of_bounds", "OutOfBounds"),
     Case("Poisons", "device_lost", "DeviceLost"),
@@ -159,6 +161,26 @@ def _lives(group: int) -> bool:
             if int(of) == group and state != "Z":
                 return True
     return False
+
+
+def test_shared_memory_cannot_be_cut_off() -> None:
+    """Or else this process would die of a signal when it looks."""
+    with closing(Isolation(find_target("cpu"))) as isolation:
+        for segment in isolation.start().channel.segments.values():
+            segment.grow(1)
+            with pytest.raises(PermissionError):
+                os.ftruncate(segment.descriptor, 0)
+
+
+def test_what_is_said_to_lie_in_shared_memory_makes_no_room_for_itself() -> None:
+    segment = Segment(os.memfd_create("segment"))
+    segment.write(b"said")
+    assert bytes(segment.read(4)) == b"said"
+    for look in (segment.take, segment.read, lambda size: segment.arrays(((size,),))):
+        with pytest.raises(ValueError, match="greater than file size"):
+            look(2**20)
+    assert os.fstat(segment.descriptor).st_size == 4096
+    os.close(segment.descriptor)
 
 
 def test_a_young_process_that_is_killed_is_tried_again(
