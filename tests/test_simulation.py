@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from kvexact.impl.notes import Note
 from kvexact.impl.simulation import exhaustive, hazards
 from kvexact.impl.simulation.actions import Order, Part, Piece
 from kvexact.impl.simulation.memory import Kind, Memory, Range
@@ -26,9 +27,9 @@ from kvexact.impl.target import Bytes, OutOfBounds
 class Bench:
     """A runtime with 16 bytes on the device, pinned and pageable, that count from 0, 16 and 32."""
 
-    def __init__(self, number: int | Schedule = 0) -> None:
+    def __init__(self, number: int | Schedule = 0, notes: list[Note] | None = None) -> None:
         chosen = schedule(number) if isinstance(number, int) else number
-        self.runtime = Runtime(chosen)
+        self.runtime = Runtime(chosen, notes)
         self.data: dict[Kind, Bytes] = {}
         self.at: dict[Kind, int] = {}
         for first, kind in zip((0, 16, 32), Kind, strict=True):
@@ -249,6 +250,21 @@ def test_a_loop_of_queries_ends(number: int) -> None:
         asked += 1
     assert asked <= 8 * (PATIENCE + 1)
     assert bench.bytes()[:4] == [9] * 4
+
+
+@pytest.mark.parametrize("number", range(2, 60))
+def test_no_more_queries_in_a_row_than_allowed_see_nothing_run(number: int) -> None:
+    """Though a copy that may be read early has been, and waits behind one that does not run."""
+    notes: list[Note] = []
+    bench = Bench(number, notes)
+    bench.runtime.memcpy_async(bench.device, bench.pinned, 4, bench.stream)
+    places = [bench.device + 8], [bench.pinned + 8], [4]
+    bench.runtime.memcpy_batch_async(*places, Order.ANY, bench.stream)
+    idle, op, ran = 0, 0, len(notes)
+    while not bench.runtime.query_stream(bench.stream):
+        bench.runtime.begin(op := op + 1)
+        idle, ran = (idle + 1 if len(notes) == ran else 0), len(notes)
+        assert idle <= PATIENCE
 
 
 @pytest.mark.parametrize("number", range(2, 12))

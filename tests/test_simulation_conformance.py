@@ -2,8 +2,10 @@
 
 from collections.abc import Hashable, Iterator
 from functools import cache, partial
+from itertools import permutations
 
 import happens_before
+import numpy as np
 import pytest
 import random_programs
 import stream_programs_cuda
@@ -13,10 +15,12 @@ from stream_programs import PROGRAMS, Program
 
 from kvexact.impl.simulation import exhaustive
 from kvexact.impl.simulation.actions import Action, Order, Step
+from kvexact.impl.simulation.memory import Kind, Range
 from kvexact.impl.simulation.queue import Queue
 from kvexact.impl.simulation.runtime import Runtime
-from kvexact.impl.simulation.schedules import schedule, whole
+from kvexact.impl.simulation.schedules import Schedule, schedule, whole
 from kvexact.impl.simulation.streams import Streams
+from kvexact.impl.simulation.work import Tasks
 
 by_name = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 
@@ -101,6 +105,54 @@ def test_hashed_schedules_show_most_outcomes() -> None:
 def test_random_programs(seed: int) -> None:
     program = random_programs.program(seed)
     assert shown(program) == happens_before.outcomes(program), program.ops
+
+
+STRIPS = 3
+
+
+def strips(schedule: Schedule, seen: list[Hashable]) -> None:
+    """A launch of strips, each of which writes its number in the next place, and a fill beside it.
+
+    Seen is the order of the strips, and how many had run when the other stream's fill did.
+    """
+    runtime = Runtime(schedule)
+    data = np.zeros(STRIPS + 2, np.uint8)
+    start = runtime.memory.register("data", data, Kind.DEVICE)
+    whole_area = (Range(start, data.size),)
+
+    def run(first: int, end: int) -> None:
+        for strip in range(first, end):
+            data[data[-1]] = strip
+            data[-1] += 1
+
+    def note() -> None:
+        data[-2] = data[-1]
+
+    one, other = runtime.stream(blocking=False), runtime.stream(blocking=False)
+    runtime.begin(0)
+    runtime.launch([Tasks(run, STRIPS, whole_area, whole_area)], one)
+    runtime.begin(1)
+    runtime.launch_host_function(note, other, whole_area, whole_area)
+    runtime.begin(2)
+    runtime.synchronize_device()
+    seen += data[: STRIPS + 1].tolist()
+
+
+def test_strips_of_a_launch_run_in_every_order_with_other_work_at_any_point() -> None:
+    orders = set(permutations(range(STRIPS)))
+    allowed = {(*order, before) for order in orders for before in range(STRIPS + 1)}
+    assert exhaustive.outcomes(strips) == allowed
+
+
+def test_hashed_schedules_show_other_work_between_any_two_strips() -> None:
+    found = set()
+    for number in range(2, 300):
+        seen: list[Hashable] = []
+        strips(schedule(number), seen)
+        found.add(tuple(seen))
+    assert {seen[-1] for seen in found} == set(range(STRIPS + 1))
+    assert {seen[0] for seen in found} > {0}
+    assert found < exhaustive.outcomes(strips)
 
 
 # A simulation with one rule broken must be found out.

@@ -178,7 +178,8 @@ def _some(action: Action, choice: int) -> list[Step]:
 
     Those are all of half of the parts, one of a quarter, none of the rest.
     """
-    if not choice >> 28 & 3:
+    has_some = not (action.missing and action.is_read())  # what runs nothing is no progress (G1)
+    if has_some and not choice >> 28 & 3:
         return [(action, REST)]
     steps: list[Step] = []
     is_all = not action.missing and choice >> 1 & 3 > 0
