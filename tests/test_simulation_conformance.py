@@ -107,6 +107,16 @@ def test_random_programs(seed: int) -> None:
     assert shown(program) == happens_before.outcomes(program), program.ops
 
 
+@pytest.mark.parametrize("seed", [None, *range(60)])
+def test_marks_without_a_step_of_their_own_order_as_much(
+    seed: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in most drawn schedules; None: the programs that are written out."""
+    monkeypatch.setattr(exhaustive._Path, "lingers", lambda *_: False)
+    for program in PROGRAMS if seed is None else [random_programs.program(seed)]:
+        assert shown(program) <= happens_before.outcomes(program), program.ops
+
+
 STRIPS = 3
 
 
@@ -191,6 +201,13 @@ SABOTAGES: dict[str, tuple[Patches, str]] = {
     "waits are forgotten": (
         [(Runtime, "wait", lambda *_: None)],
         "an event orders streams",
+    ),
+    "a wait is for the last event only": (
+        [
+            (exhaustive._Path, "lingers", lambda *_: False),
+            (Streams, "join", lambda _, stream, actions: setattr(stream, "joined", actions)),
+        ],
+        "two waits in a row",
     ),
     "records capture nothing": (
         [(Runtime, "record", lambda *_: None)],

@@ -240,7 +240,7 @@ class Action:
                 call(item, memory, start, end)
 
     def state(self) -> Hashable:
-        """Equal for two runs of a program where this action has done the same in both."""
+        """Equal for two runs of a program where this action has done, and waits for, the same."""
         self._take_apart()
         staged = tuple((part, tuple(data)) for part, data in sorted(self.staged.items()))
-        return self.key, tuple(self.phases), staged
+        return self.key, self.missing, tuple(self.phases), staged
