@@ -41,7 +41,7 @@ register(
     "ALIGN",
     "sglang#15522",
     1,
-    LOST | READ,
+    LOST | READ | {"shifted"},  # shifted: what a copy left is copied on by one that has no rest
     "Bytes behind the last full wide access are left out.",
     macros=("KVEXACT_FAULT_REST_OF_TILE_LOST",),
 )
