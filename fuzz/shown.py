@@ -68,22 +68,25 @@ class Known:
     """Bytes that others are compared with, again and again.
 
     The address of each array is asked for once, as that takes numpy longer than most comparisons.
+
+    Attributes:
+        met: the array that was compared last; at first the bytes themselves.
     """
 
     def __init__(self, one: Bytes) -> None:
         self._one = np.ascontiguousarray(one)
         self._size = one.size
         self._here, self._bytes = _address(self._one), ctypes.c_size_t(one.size)
-        self._other: Bytes | None = None
+        self.met = self._one
         self._there = self._here
 
     def equals(self, other: Bytes) -> bool:
         """Whether the other bytes are as many, and the same."""
         if other.size != self._size:
             return False
-        if other is not self._other:
-            self._other = np.ascontiguousarray(other)  # a copy is nobody else's, so never met again
-            self._there = _address(self._other)
+        if other is not self.met:
+            self.met = np.ascontiguousarray(other)  # a copy is nobody else's, so never met again
+            self._there = _address(self.met)
         return not _memcmp(self._here, self._there, self._bytes)
 
 

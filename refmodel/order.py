@@ -97,8 +97,7 @@ class Ordered(Cache):
         for op_id, area, word, places in self._since:
             is_behind |= op_id == job
             if is_behind:
-                flags = self._flags[word]
-                self._masks[area, word][places] = flags[not self.jobs.get(op_id, False)]
+                self._mark(area, word, places, unsettled=not self.jobs.get(op_id, False))
 
     def _load(self, area: str, word: int, places: Addresses) -> Bytes:
         self._meet(area, word, places)
@@ -106,10 +105,14 @@ class Ordered(Cache):
 
     def _store(self, area: str, word: int, places: Addresses, data: Bytes) -> Effect:
         self._meet(area, word, places)
-        self._masks[area, word][places] = self._flags[word][True]
+        self._mark(area, word, places, unsettled=True)
         self._since.append((self._op_id, area, word, places))
         self.pending |= places.size > 0
         return super()._store(area, word, places, data)
+
+    def _mark(self, area: str, word: int, places: Addresses, *, unsettled: bool) -> None:
+        """Note of bytes whether they are settled; to spread one word takes an index longer."""
+        self._masks[area, word].put(places, self._flags[word][unsettled])
 
     def _meet(self, area: str, word: int, places: Addresses) -> None:
         """Note whether some of the bytes that an op uses are unsettled."""

@@ -197,8 +197,9 @@ def nothing_is_settled_before_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     compare = areas.Areas.compare
 
     def unsettled(self: areas.Areas, op: Op | None) -> None:
-        if self._unsettled is not None:
-            self._unsettled = {area: np.ones_like(of) for area, of in self._unsettled.items()}
+        self._unsettled = {
+            area: areas.Unsettled(np.ones_like(of.mask)) for area, of in self._unsettled.items()
+        }
         compare(self, op)
 
     monkeypatch.setattr(areas.Areas, "compare", unsettled)

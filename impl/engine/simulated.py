@@ -48,13 +48,14 @@ _COUNTS = {"write": 1, "read": 1, "copy": 1, "zero": 1, "transfer": 3}
 
 
 class _Buffer(Scratch):
-    """A staging buffer whose sides are apart; ``back`` is the device's."""
+    """A staging buffer whose sides are apart; ``back`` is the device's, and lies at ``place``."""
 
-    __slots__ = ("back",)
+    __slots__ = ("back", "place")
 
     def __init__(self, nbytes: int) -> None:
         data, host = guarded(nbytes)
         self.back, device = guarded(nbytes)
+        self.place = Range(device, nbytes)
         super().__init__(data, host, device)
 
 
@@ -125,7 +126,8 @@ class SimulatedDevice(CpuDevice):
     def launch(self, stream: int, kernel: str, *arguments: int) -> None:
         """See `Device`."""
         self.count(kernel)
-        staging = Range(self.scratch.device, len(self.scratch.bytes))
+        assert isinstance(self.scratch, _Buffer)
+        staging = self.scratch.place
         reads, writes = self._touches.get((kernel, staging)) or self._touched(kernel, staging)
         if kernel in _COUNTS:
             run = partial(self._run_some, kernel, arguments, staging)

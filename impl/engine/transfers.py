@@ -182,4 +182,4 @@ class Transfers:
             ends = np.cumsum(np.bincount(layers)).tolist()
             self._layers[sizes] = np.argsort(layers, kind="stable"), ends
         places, ends = self._layers[sizes]
-        return words[:, places], ends
+        return words.take(places, axis=1), ends

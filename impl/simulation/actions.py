@@ -109,7 +109,7 @@ class Action:
         self.missing = 0
         self.later: list[Action] = []
         self.staged: dict[int, list[bytes]] = {}
-        for before in dict.fromkeys(after):
+        for before in dict.fromkeys(after) if len(after) > 1 else after:
             if not before.done:
                 before.later.append(self)
                 self.missing += 1
@@ -117,13 +117,15 @@ class Action:
     def _take_apart(self) -> None:
         if not self.is_apart:
             self.is_apart = True
-            self.parts = self.split(self.key, [size(item) for item in self.items])
-            # A part without copies has nothing to read ahead.
+            parts = self.parts = self.split(self.key, [size(item) for item in self.items])
             copies = {at for at, item in enumerate(self.items) if isinstance(item, Copy)}
-            self.phases = [
-                _READ if copies.isdisjoint([piece[0] for piece in part]) else _UNREAD
-                for part in self.parts
-            ]
+            if len(copies) == len(self.items):
+                self.phases = [_UNREAD] * len(parts)
+            else:  # a part without copies has nothing to read ahead
+                self.phases = [
+                    _READ if copies.isdisjoint([piece[0] for piece in part]) else _UNREAD
+                    for part in parts
+                ]
 
     def is_read(self) -> bool:
         """Whether no source remains to be read."""

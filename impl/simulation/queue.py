@@ -99,6 +99,8 @@ class Queue:
     def finish(self, key: Key, goals: Sequence[Action]) -> None:
         """Time passes until all goals have ended. Raises `OutOfBounds`."""
         wanted = _with_ancestors(goals)
+        if not wanted:
+            return
 
         def least() -> Sequence[Step]:
             return [(action, REST) for action in wanted]
@@ -153,7 +155,8 @@ class Queue:
         """An action has ended; what waited for it may be ready."""
         self.pending.remove(action)
         self.open.remove(action)
-        self.open += [ready for ready in action.release() if ready.order is Order.STREAM]
+        if ready := action.release():
+            self.open += [one for one in ready if one.order is Order.STREAM]
 
     def state(self) -> Hashable:
         """Equal for two runs of a program whose device is in the same state."""

@@ -18,6 +18,7 @@ _MASK = (1 << 64) - 1
 _STEP = 0x9E3779B97F4A7C15
 #: Makes the hash of a call another one than the mood of its action.
 _HERE = 0xD1342543DE82EF95
+_BLEND = 0xD6E8FEB86659FD93
 
 
 def mixed(*numbers: int) -> int:
@@ -38,7 +39,7 @@ def _stirred(state: int, number: int) -> int:
 
 def _blend(one: int, other: int) -> int:
     """48 bits that follow from two numbers of which one is a hash."""
-    return ((one ^ other) * 0xD6E8FEB86659FD93 & _MASK) >> 16
+    return ((one ^ other) * _BLEND & _MASK) >> 16
 
 
 class Point(NamedTuple):
@@ -154,11 +155,14 @@ class Hashed(Schedule):
             mood = moods.get(action.key) or self._mood(action.key)
             # A fifth of the actions never run before they must, a fifth at every point.
             if eager := mood % 5:
-                choice = _blend(here, mood)
+                choice = ((here ^ mood) * _BLEND & _MASK) >> 16  # without a call
                 if choice % 4 < eager:
                     chosen.append((choice, action.number, action))
-        chosen.sort()
-        steps = [step for choice, _, action in chosen for step in _some(action, choice >> 2)]
+        if len(chosen) > 1:
+            chosen.sort()
+        steps: list[Step] = []
+        for choice, _, action in chosen:
+            steps += _some(action, choice >> 2)
         if steps:
             self._passed = point
         return steps or point.least()[:1]

@@ -96,14 +96,15 @@ def call(item: Call | Tasks, memory: Memory, start: int, end: int) -> None:
 
 def perform(items: Sequence[Work], memory: Memory) -> None:
     """Do all of it at once. Raises `OutOfBounds`."""
-    if copies := [item for item in items if isinstance(item, Copy)]:
+    copies = [item for item in items if isinstance(item, Copy)]
+    if copies:
         memory.copy(copies)
+    if len(copies) == len(items):
+        return
     for item in items:
-        if isinstance(item, Copy):
-            continue
         if isinstance(item, Fill):
             memory.fill(*item)
-        else:
+        elif not isinstance(item, Copy):
             call(item, memory, 0, size(item))
 
 
