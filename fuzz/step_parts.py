@@ -52,13 +52,6 @@ class Parts:
             return pick(chooser, owning)
         return chooser.below(len(self._groups))
 
-    def _other_group(self, chooser: Chooser, jobs: Sequence[Job]) -> int:
-        """A group as for other ops; one that no job is of, where another owns blocks."""
-        named = {job.group for job in jobs}
-        others = [group for group in self._groups if self._names.live[group]]
-        others = [group for group in others if group not in named]
-        return pick(chooser, others) if named and others else self._group(chooser)
-
     def _value_group(self, chooser: Chooser, *, illegal: bool) -> int:
         """A group as for other ops; one that takes values, unless the op is to be refused."""
         group = self._group(chooser)
@@ -170,14 +163,20 @@ class Parts:
             move.block, move.host_slot, pick(chooser, (self._geometry.host.chunk_blocks, -1))
         )
 
-    def _bad_room(self, chooser: Chooser, group: int, move: Move, jobs: Sequence[Job]) -> Move:
-        """A bad place, or a part of a chunk that another group's job of the same op fills."""
-        filled = {other[1:] for job in jobs if job.group != group for other in job.moves}
+    def _slot_for_two(self, chooser: Chooser) -> tuple[Job, ...]:
+        """Jobs of two groups that would share a host slot which holds nothing yet; mostly none."""
+        live, holders = self._names.live, self._model.ownership.holders
+        owners = [group for group in self._groups if live[group]]
+        unused = [slot for slot, holder in enumerate(holders) if holder is None]
         parts = range(self._geometry.host.chunk_blocks)
-        left = sorted({(slot, part) for slot, _ in filled for part in parts} - filled)
-        if left and chance(chooser, 80):
-            return Move(move.block, *pick(chooser, left))
-        return self._bad_place(chooser, move)
+        if len(parts) < 2 or len(owners) < 2 or not unused or not chance(chooser, 50):
+            return ()
+        slot = pick(chooser, unused)
+        jobs = []
+        for group, part in zip(sample(chooser, owners, 2), sample(chooser, parts, 2), strict=True):
+            block = pick(chooser, list(live[group].values()))
+            jobs.append(Job(group, (Move(block, slot, part),)))
+        return tuple(jobs)
 
     def _bad_restore(self, chooser: Chooser, group: int, moves: list[Move]) -> Move:
         """Into a block that is not the group's, or from a place that holds nothing of it."""

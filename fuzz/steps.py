@@ -169,6 +169,9 @@ class Steps(Parts):
         return CopyBlocks(op_id, group, tuple(pairs), tokens)
 
     def _offload(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
+        shared = self._slot_for_two(chooser) if illegal else ()
+        if shared:
+            return Offload(op_id, shared)
         jobs: list[Job] = []
         job_count = 1 + weighted(chooser, (1, 2) if illegal else (7, 3))
         bad_job = job_count - 1 if illegal else -1
@@ -176,17 +179,14 @@ class Steps(Parts):
             bad_job = 0
         for nth in range(job_count):
             bad_block = nth == bad_job and chance(chooser, 60)
-            if nth == bad_job and not bad_block:
-                group = self._other_group(chooser, jobs)
-            else:
-                group = self._group(chooser)
+            group = self._group(chooser)
             count = self._moves_wanted(chooser, group)
             blocks = self._blocks(chooser, group, count, bad=bad_block)
             places = self._host_places(chooser, group, jobs, len(blocks))
             pairs = zip(blocks, places, strict=False)
             moves = [Move(block, slot, part) for block, (slot, part) in pairs]
             if nth == bad_job and not bad_block and moves:
-                moves[0] = self._bad_room(chooser, group, moves[0], jobs)
+                moves[0] = self._bad_place(chooser, moves[0])
             jobs.append(Job(group, tuple(moves)))
         return Offload(op_id, tuple(jobs))
 
