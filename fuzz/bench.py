@@ -46,7 +46,7 @@ BUDGETS = {
     "timed_machine_added_over_empty_step": 1.5,
 }
 
-_ROUNDS = 5
+_ROUNDS = 8
 #: All rounds do the same work.
 _SEED = 0
 _COMPARISONS = 20
@@ -253,7 +253,7 @@ def _memcmp(one: Bytes, other: Bytes) -> bool:
 def bench(context: click.Context, *, as_json: bool, check: bool) -> None:
     """Measure what drawing, model, target and comparison cost.
 
-    The unit is a step of a Hypothesis machine with two empty rules. Takes about a minute.
+    The unit is a step of a Hypothesis machine with two empty rules. Takes about two minutes.
     Where a release of vLLM is installed, its ops a second are told as well.
     """
     with Progress(console=Console(stderr=True), transient=True) as progress:
