@@ -17,7 +17,10 @@ _FORMATS = (
     *("int8_per_token_head", "int8_per_token_head", "fp8_per_token_head", "int4_per_token_head"),
 )
 _PACKED_FORMATS = (
-    *("turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc"),
+    "turboquant_k8v4",
+    "turboquant_4bit_nc",
+    "turboquant_k3v4_nc",
+    "turboquant_3bit_nc",
 )
 _LATENT_FORMATS = (
     *("bf16", "bf16", "fp16", "fp32", "fp8_e4m3", "fp8_ds_mla", "fp8_ds_mla", "fp8_ds_mla"),

@@ -3,18 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
+from kvexact.impl.adapters.vllm.driver.packed import TURBOQUANT, packed_fields
 from kvexact.refmodel.spec import Geometry, LayerSet
 
 #: Formats whose name in vLLM is that of the model's type.
 MODEL_TYPES = ("bf16", "fp16", "fp32")
 STATES = ("state_bf16_fp32", "state_bf16", "state_fp32")
-_PACKED_BITS = {
-    "turboquant_k8v4": (8, 4),
-    "turboquant_4bit_nc": (4, 4),
-    "turboquant_k3v4_nc": (3, 4),
-    "turboquant_3bit_nc": (3, 3),
-}
-_PACKED_BYTES = {"fp8_ds_mla": 656, "nvfp4_ds_mla": 352, "indexer_fp8": 132}
 #: What the backend that publishes specs here takes: blocks of so many tokens, heads of this size.
 _BLOCK_MULTIPLE, _HEAD_LEAST = 16, 32
 
@@ -44,7 +38,7 @@ def publishes(geometry: Geometry, traits: dict[str, Any]) -> bool:
         and not _permutes_scales(geometry, sets)
         and (
             geometry.order == traits["packed_order"]
-            or not any(shape.page_format in _PACKED_BITS for shape in sets)
+            or not any(shape.page_format in TURBOQUANT for shape in sets)
         )
     )
 
@@ -58,7 +52,7 @@ def _takes(shape: LayerSet, traits: dict[str, Any]) -> bool:
     if shape.head_size_k < _HEAD_LEAST:
         return False
     if _is_latent(shape):
-        known = {*MODEL_TYPES, "fp8_e4m3", *traits["rows"]} - _PACKED_BITS.keys()
+        known = {*MODEL_TYPES, "fp8_e4m3", *traits["rows"]} - TURBOQUANT.keys()
         return shape.kv_heads == 1 and shape.page_format in known
     sizes = {shape.head_size_k, shape.head_size_v}
     if len(sizes) > 1:
@@ -75,7 +69,7 @@ def _is_latent(shape: LayerSet) -> bool:
 
 def _is_row(shape: LayerSet) -> bool:
     """Whether its pages have no half of keys before one of values."""
-    return _is_latent(shape) or shape.page_format in _PACKED_BITS
+    return _is_latent(shape) or shape.page_format in TURBOQUANT
 
 
 def _differ(sets: tuple[LayerSet, ...]) -> bool:
@@ -100,11 +94,9 @@ def _permutes_scales(geometry: Geometry, sets: list[LayerSet]) -> bool:
 def cell_bytes(shape: LayerSet) -> int:
     """Bytes of a cell, to know how long a row is."""
     name, sizes = shape.page_format, (shape.head_size_k, shape.head_size_v)
-    if name in _PACKED_BYTES:
-        return _PACKED_BYTES[name]
-    if name in _PACKED_BITS:
-        widths = (size * bits // 8 for size, bits in zip(sizes, _PACKED_BITS[name], strict=True))
-        return sum(widths) + (4 if name == "turboquant_k8v4" else 6)
+    packed = packed_fields(name, *sizes)
+    if packed is not None:
+        return sum(packed.values())
     if name in STATES:
         conv, ssm = {"state_bf16_fp32": (2, 4), "state_bf16": (2, 2), "state_fp32": (4, 4)}[name]
         return sizes[0] * conv + sizes[1] * ssm

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from kvexact.impl.adapters.vllm.driver.packed import INDEX_KEYS
 from kvexact.impl.adapters.vllm.driver.pool import Layer, Pool
-from kvexact.impl.adapters.vllm.driver.shapes import INDEX_KEYS
 
 Bytes = npt.NDArray[np.uint8]
 #: Of a view with halves: block, half, token, head, size.

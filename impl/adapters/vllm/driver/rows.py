@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from kvexact.impl.adapters.vllm.driver import release
-from kvexact.impl.adapters.vllm.driver.shapes import INDEX_KEYS, PACKED, TURBOQUANT, Shape
+from kvexact.impl.adapters.vllm.driver.packed import INDEX_KEYS, LATENTS, TURBOQUANT
+from kvexact.impl.adapters.vllm.driver.shapes import Shape
 from kvexact.impl.adapters.vllm.driver.symbols import need
 
 _BACKENDS = "vllm.v1.attention.backends"
@@ -36,7 +37,7 @@ def backend(page_format: str) -> Any:
         return need(f"{_BACKENDS}.mla.indexer:DeepseekV32IndexerBackend")
     if page_format in TURBOQUANT:
         return _turboquant()
-    if page_format in PACKED:
+    if page_format in LATENTS:
         return _sparse()
     return need(f"{_BACKENDS}.mla.triton_mla:TritonMLABackend")
 
@@ -44,7 +45,7 @@ def backend(page_format: str) -> Any:
 def formats() -> list[str]:
     """Page formats of such layers that a release has, beside plain ones."""
     known = [*_sparse().supported_kv_cache_dtypes, *_turboquant().supported_kv_cache_dtypes]
-    return [*(name for name in (*PACKED, *TURBOQUANT) if name in known), INDEX_KEYS]
+    return [*(name for name in (*LATENTS, *TURBOQUANT) if name in known), INDEX_KEYS]
 
 
 def packed_order() -> str:

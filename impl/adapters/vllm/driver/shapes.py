@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from kvexact.impl.adapters.vllm.driver.packed import INDEX_KEYS, TURBOQUANT, packed_fields
+
 _BITS = {"fp32": 32, "fp16": 16, "bf16": 16}
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 _STATES = {
@@ -12,21 +14,6 @@ _STATES = {
     "state_bf16": (torch.bfloat16, torch.bfloat16),
     "state_fp32": (torch.float32, torch.float32),
 }
-#: Rows of one latent vector that are packed with their scales: fields in order.
-PACKED = {
-    "fp8_ds_mla": {"latent": 512, "scale": 16, "rope": 128},
-    "nvfp4_ds_mla": {"latent": 256, "rope": 64, "scale": 32},
-}
-#: Keys and values that are packed into one row: bits of their elements.
-TURBOQUANT = {
-    "turboquant_k8v4": (8, 4),
-    "turboquant_4bit_nc": (4, 4),
-    "turboquant_k3v4_nc": (3, 4),
-    "turboquant_3bit_nc": (3, 3),
-}
-#: Keys of an indexer: in a page all of them, then their scales.
-INDEX_KEYS = "indexer_fp8"
-_INDEX_KEY = {"latent": 128, "scale": 4}
 
 
 @dataclass(frozen=True)
@@ -81,12 +68,9 @@ class Shape:
 
     def fields(self) -> dict[str, int]:
         """Bytes of each field of a cell, in logical order; fields of no bytes are left out."""
-        if self.page_format in PACKED:
-            return PACKED[self.page_format]
-        if self.page_format == INDEX_KEYS:
-            return _INDEX_KEY
-        if self.is_packed:
-            return self._packed_fields()
+        packed = packed_fields(self.page_format, self.head_size_k, self.head_size_v)
+        if packed is not None:
+            return packed
         if self.is_state:
             conv, ssm = (torch.empty(0, dtype=d).element_size() for d in _STATES[self.page_format])
             widths = {"conv": self.head_size_k * conv, "ssm": self.head_size_v * ssm}
@@ -100,12 +84,6 @@ class Shape:
                 "v_scale": scale,
             }
         return {name: width for name, width in widths.items() if width}
-
-    def _packed_fields(self) -> dict[str, int]:
-        key, value = TURBOQUANT[self.page_format]
-        norm = {} if key == 8 else {"k_norm": 2}  # of keys that are indices
-        scaled = {"v": self.head_size_v * value // 8, "v_scale": 2, "v_zero": 2}
-        return {"k": self.head_size_k * key // 8, **norm, **scaled}
 
     def states(self) -> tuple[tuple[tuple[int, ...], ...], tuple[torch.dtype, ...]]:
         """Shapes and types of a page's states."""
