@@ -90,9 +90,7 @@ def _writers(run: Run, wrong: Wrong) -> set[int]:
     want, got = wrong.want, wrong.got
     if not isinstance(want, np.ndarray) or not isinstance(got, np.ndarray):
         return set()
-    model = Writers(run.model.plan)
-    for op in run.applied:
-        model.apply(op)
+    model = Writers.after(run.model.plan, run.applied)
     first = int(np.argwhere(want != got)[0][0])
     if wrong.outcome == "mismatch":
         return {int(model.writers[wrong.area][first])}

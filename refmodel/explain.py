@@ -89,7 +89,7 @@ def explain(
         in_time: any op since the last fence may be at fault.
     """
     last = list(takewhile(lambda op: op.id == ops[-1].id, reversed(ops)))[::-1]
-    model = _after(planned, ops[: len(ops) - len(last)])
+    model = Writers.after(planned, ops[: len(ops) - len(last)])
     unsettled = model.unsettled[area].copy()
     changed_bytes = sum(model.apply(op).changed_bytes for op in last)
 
@@ -105,7 +105,7 @@ def explain(
     if ops and (writer == ops[-1].id or (in_time and unsettled[first])):
         differ = first + np.flatnonzero(want[window] != got[window])
         number = [op.id for op in ops].index(writer)
-        before = _after(planned, ops[:number]).areas[area]
+        before = Writers.after(planned, ops[:number]).areas[area]
         later = {op.id for op in ops[number:]} - {writer}
         kind = _kind(before[differ], got[differ], want_from, got_from, later)
     return Explanation(
@@ -121,14 +121,6 @@ def explain(
         got_from,
         window.stop - window.start,
     )
-
-
-def _after(planned: Plan, ops: Sequence[ByteOp]) -> Writers:
-    """A model that did these ops."""
-    model = Writers(planned)
-    for op in ops:
-        model.apply(op)
-    return model
 
 
 def _is_defined(model: Cache, owner: Owner) -> bool:

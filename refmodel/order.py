@@ -4,6 +4,8 @@ The model itself is sequential: it does each op at once. What it adds for a targ
 pending is which bytes may not be looked at yet, and, where it is asked for, who wrote each of them.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -128,6 +130,14 @@ class Writers(Ordered):
         self.writers: dict[str, npt.NDArray[np.int64]] = {
             area: np.full(data.size, -1, np.int64) for area, data in self.areas.items()
         }
+
+    @classmethod
+    def after(cls, planned: Plan, ops: Sequence[ByteOp]) -> "Writers":
+        """A model that did these ops."""
+        model = cls(planned)
+        for op in ops:
+            model.apply(op)
+        return model
 
     def _store(self, area: str, word: int, places: Addresses, data: Bytes) -> Effect:
         writers = np.full(word, self._op_id).view(np.uint8)

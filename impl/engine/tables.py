@@ -163,9 +163,8 @@ class HostTable:
         found = []
         for job in jobs:
             group = table.group(job.group)
-            named, slots, parts = zip(*job.moves, strict=True) if job.moves else ((), (), ())
-            blocks = table.ids(named)
-            _within("host slot", slots, self.slots)
+            named, places, parts = zip(*job.moves, strict=True) if job.moves else ((), (), ())
+            blocks, slots = table.ids(named), self.ids(places)
             _within("part", parts, self.chunk_blocks)
             found.append(Moves(group, blocks, slots, parts))
         return found
