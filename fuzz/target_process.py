@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from json import dumps
 
 from kvexact.fuzz.channel import SEGMENTS, Answer, Channel
+from kvexact.fuzz.processes import Mark
 from kvexact.fuzz.wrong import Outcome, Wrong
 from kvexact.impl.target import Unavailable
 
@@ -19,6 +20,8 @@ _START = (
 )
 #: Starting a process imports all that the target needs, and may compile it.
 _START_S = 300.0
+#: A process that was killed is gone in milliseconds, or hangs in the kernel.
+_END_S = 10.0
 #: A young process that a signal ends is tried again: nothing of a run has happened in it.
 _STARTS = 3
 
@@ -37,17 +40,19 @@ class Limits:
 
 
 class TargetProcess:
-    """The process, as long as it lives. What it starts itself is of its group, and ends with it."""
+    """The process, as long as it lives. What it starts itself ends with it."""
 
     def __init__(self, name: str, limits: Limits) -> None:
         # This side waits for a bell only with a deadline, whoever else may have heard it.
         bells = [os.eventfd(0), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)]
         descriptors = [_memory(name) for name in SEGMENTS]
+        self._mark = Mark()
         numbers = [limits.memory_bytes or 0, os.getpid(), *bells, *descriptors]
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START, dumps(sys.path), name, *map(str, numbers)],
             pass_fds=numbers[2:],
             stdin=subprocess.DEVNULL,
+            env=self._mark.environment,
             process_group=0,
         )
         self._life = os.pidfd_open(self.pid)
@@ -84,10 +89,13 @@ class TargetProcess:
         return answer
 
     def close(self) -> None:
-        """Kill it, and what it started."""
+        """Kill it, and what it started, wherever these have moved to."""
+        self._process.kill()
         with suppress(ProcessLookupError):  # until `wait`, its number is nobody else's
             os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
+        self._mark.kill(_END_S)
         os.close(self._life)
         self.channel.close()
 

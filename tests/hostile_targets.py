@@ -91,6 +91,28 @@ class ForksAndExits(AtZero):
         os._exit(3)
 
 
+class HidesAChild(AtZero):
+    """What it forked lives on in a session of its own, and holds all that it had open."""
+
+    def misbehave(self) -> None:
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            if os.fork() == 0:
+                Path("hidden").write_text(str(os.getpid()))
+            time.sleep(600)
+        while not Path("hidden").exists() or not Path("hidden").read_text():
+            time.sleep(0.01)
+        os._exit(3)
+
+
+class MovesAway(AtZero):
+    """It is of its parent's group from then on."""
+
+    def misbehave(self) -> None:
+        os.setpgid(0, os.getpgid(os.getppid()))
+
+
 class RingsNonsense(AtZero):
     """A stray write into all that wakes the other side: a petabyte has come, or a call."""
 

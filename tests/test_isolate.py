@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -151,6 +152,34 @@ def test_what_a_dead_process_forked_neither_hides_its_death_nor_outlives_it() ->
     while _lives(group) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not _lives(group)
+
+
+def test_what_it_forked_into_another_session_does_not_outlive_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with closing(Isolation(find_target("hostile_targets:HidesAChild"))) as isolation:
+        _, wrong = execute(isolation.make(), GEOMETRY, OPS)
+        assert wrong is not None
+        assert wrong.name == "exit status 3"
+    hidden = Path("/proc", Path("hidden").read_text(), "stat")
+    assert not hidden.exists() or _state(hidden) == "Z"
+
+
+def test_it_ends_in_whatever_group_it_is() -> None:
+    isolation = Isolation(find_target("hostile_targets:MovesAway"))
+    assert execute(isolation.make(), GEOMETRY, OPS)[1] is None
+    pid = isolation.start().pid
+    assert os.getpgid(pid) == os.getpgid(0)
+    closer = threading.Thread(target=isolation.close, daemon=True)
+    closer.start()
+    closer.join(20)
+    assert not closer.is_alive()
+    assert not Path("/proc", str(pid)).exists()
+
+
+def _state(stat: Path) -> str:
+    return stat.read_text().rpartition(")")[2].split()[0]
 
 
 def _lives(group: int) -> bool:
