@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import select
 import signal
 import time
 from contextlib import suppress
@@ -23,21 +24,31 @@ class Mark:
         self._bytes = name.encode()
 
     def kill(self, seconds: float) -> None:
-        """Kill whatever has it, and what that starts meanwhile; goes on for so long at most."""
+        """Kill whatever has it, and what that starts meanwhile; waits for so long at most."""
         until = time.monotonic() + seconds
-        while [path for path in Path("/proc").glob("[0-9]*") if self._kill(path)]:
+        while lives := [life for path in Path("/proc").glob("[0-9]*") for life in self._kill(path)]:
+            for life in lives:
+                _await(life, max(0.0, until - time.monotonic()))
+                os.close(life)
             if time.monotonic() > until:
                 return
-            time.sleep(0.001)
 
-    def _kill(self, process: Path) -> bool:
-        """Whether a process has the mark: it is being killed then."""
-        with suppress(OSError):  # it has ended, or is somebody else's
+    def _kill(self, process: Path) -> tuple[int, ...]:
+        """Where a process has the mark, kill it; a descriptor of it then, to be closed."""
+        try:
             life = os.pidfd_open(int(process.name))
-            try:
-                if self._bytes in (process / "environ").read_bytes():
-                    signal.pidfd_send_signal(life, signal.SIGKILL)
-                    return True
-            finally:
-                os.close(life)
-        return False
+        except OSError:  # it has ended
+            return ()
+        with suppress(OSError):  # it ends now, or is somebody else's
+            if self._bytes in (process / "environ").read_bytes():
+                signal.pidfd_send_signal(life, signal.SIGKILL)
+                return (life,)
+        os.close(life)
+        return ()
+
+
+def _await(life: int, seconds: float) -> None:
+    """Wait for the end of a process, for so long at most."""
+    poll = select.poll()
+    poll.register(life, select.POLLIN)
+    poll.poll(seconds * 1000)

@@ -91,11 +91,11 @@ class TargetProcess:
     def close(self) -> None:
         """Kill it, and what it started, wherever these have moved to."""
         self._process.kill()
+        self._mark.kill(_END_S)
         with suppress(ProcessLookupError):  # until `wait`, its number is nobody else's
             os.killpg(self.pid, signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
-        self._mark.kill(_END_S)
         os.close(self._life)
         self.channel.close()
 
