@@ -29,6 +29,9 @@ SEGMENTS = ("calls", "answers", "rows", "read", "pool", "host")
 #: type, or one of these: a call or an answer; `DONE`, which needs no bytes.
 _MESSAGE, _DONE = 254, 255
 
+#: Exit status of a process whose end is of no more use: it was written to, or closed.
+DAMAGED = 113
+
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
     """``open`` or ``plan`` a geometry, on a new instance of the target where ``anew``.

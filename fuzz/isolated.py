@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from kvexact.fuzz.channel import (
+    DAMAGED,
     DONE,
     Answer,
     Apply,
@@ -43,7 +45,7 @@ _PR_SET_PDEATHSIG = 1
 def serve(
     name: str, memory_limit: int, parent: int, bell: int, other_bell: int, *descriptors: int
 ) -> None:
-    """Answer calls until the parent ends, or ends this process.
+    """Answer calls until the parent ends, or ends this process, or none can be heard any more.
 
     Args:
         name: of the target.
@@ -66,10 +68,12 @@ def serve(
     except (Unavailable, UnknownTarget) as error:
         channel.send(Answer(unavailable=str(error)))
         return
-    channel.send(DONE)
-    gc.freeze()
-    while True:
-        channel.send(server.answer(channel.call()))
+    with suppress(Exception):  # all that may fail here is the channel, by what the target does
+        channel.send(DONE)
+        gc.freeze()
+        while True:
+            channel.send(server.answer(channel.call()))
+    os._exit(DAMAGED)
 
 
 def die_with_parent() -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from json import dumps
 
-from kvexact.fuzz.channel import SEGMENTS, Answer, Channel
+from kvexact.fuzz.channel import DAMAGED, SEGMENTS, Answer, Channel
 from kvexact.fuzz.processes import Mark
 from kvexact.fuzz.wrong import Outcome, Wrong
 from kvexact.impl.target import Unavailable
@@ -130,11 +130,14 @@ def start_process(name: str, limits: Limits) -> TargetProcess:
 def as_death(status: int | None) -> Wrong:
     """The end of a process as a failure of the target in it; None: nobody knows how it ended."""
     outcome: Outcome = "exit"
+    how = ""
     if status is None:
         name = "unknown status"
+    elif status == DAMAGED:
+        name, how = "damaged call", ": something wrote to, or closed, what it is called by"
     elif status < 0:
         known = {number.value: number.name for number in signal.Signals}
         outcome, name = "signal", known.get(-status, f"signal {-status}")
     else:
         name = f"exit status {status}"
-    return Wrong(outcome, None, f"the process died ({name})", name=name)
+    return Wrong(outcome, None, f"the process died ({name}){how}", name=name)

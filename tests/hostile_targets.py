@@ -122,6 +122,27 @@ class RingsNonsense(AtZero):
                 os.eventfd_write(int(path.name), 2**58)
 
 
+class RingsItself(AtZero):
+    """A call has come, says its own bell, of a kind that there is not."""
+
+    def misbehave(self) -> None:
+        os.eventfd_write(int(sys.argv[5]), 253)
+
+
+class HearsLess(AtZero):
+    """A call has come, and is the first byte of one that came before."""
+
+    def misbehave(self) -> None:
+        os.eventfd_write(int(sys.argv[5]), 1 << 8 | 254)
+
+
+class ClosesAll(AtZero):
+    """As a daemon does that wants nothing of what it was started with."""
+
+    def misbehave(self) -> None:
+        os.closerange(3, 1024)
+
+
 class EatsMemory(AtZero):
     """More than the limit of the tests, and little enough to be given where there is none."""
 

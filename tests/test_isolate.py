@@ -192,6 +192,23 @@ def _lives(group: int) -> bool:
     return False
 
 
+@pytest.mark.parametrize("target", ["RingsItself", "HearsLess", "ClosesAll"])
+def test_a_process_that_cannot_be_called_ends_and_says_nothing(
+    target: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """At that op, or at the next one, whose call is spoilt."""
+    with closing(Isolation(find_target(f"hostile_targets:{target}"))) as isolation:
+        made = isolation.make()
+        _, wrong = execute(made, GEOMETRY, OPS)
+        assert wrong is not None
+        assert (wrong.outcome, wrong.name) == ("exit", "damaged call")
+        assert wrong.text == (
+            "the process died (damaged call): something wrote to, or closed, what it is called by"
+        )
+        assert execute(made, GEOMETRY, OPS[:3])[1] is None
+    assert capfd.readouterr() == ("", "")
+
+
 def test_shared_memory_cannot_be_cut_off() -> None:
     """Or else this process would die of a signal when it looks."""
     with closing(Isolation(find_target("cpu"))) as isolation:
