@@ -3,52 +3,24 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kvexact.fuzz.areas import Areas
+from kvexact.fuzz.both import Both
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.features import AT_FENCE, REUSE, features_of_op
 from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.names import Names
 from kvexact.fuzz.opening import Opening
-from kvexact.fuzz.rows import compare_rows, rows_for
-from kvexact.fuzz.serve import Serve, can_serve, has_acted
+from kvexact.fuzz.serve import Serve
 from kvexact.fuzz.sizes import storage_bytes
-from kvexact.fuzz.timed import END, take_answer
 from kvexact.fuzz.trace import IN_ORDER
-from kvexact.fuzz.wrong import Wrong, raised_by, said, verdicts_differ
-from kvexact.impl.target import Facts, Result, Rows, Target
-from kvexact.refmodel.cache import Cache, Effect
-from kvexact.refmodel.ops import (
-    BLOCK_OPS,
-    KIND_OF,
-    SERVING_OPS,
-    TIMED_OPS,
-    CopyBlocks,
-    Dangling,
-    Free,
-    Op,
-    Read,
-    ReadValues,
-    WriteTokens,
-    WriteValues,
-)
-from kvexact.refmodel.order import Ordered
+from kvexact.fuzz.wrong import Wrong, raised_by
+from kvexact.impl.target import Facts, Target
+from kvexact.refmodel.cache import Cache
+from kvexact.refmodel.ops import KIND_OF, Op
 from kvexact.refmodel.plan import Plan
 from kvexact.refmodel.positions import ByteOp
-from kvexact.refmodel.serving_ops import Attend, Mutate
-from kvexact.refmodel.spec import Geometry, Refused
-from kvexact.refmodel.timed_ops import Fence, Poll
+from kvexact.refmodel.spec import Geometry
 
 #: A geometry that takes more memory is only planned where a trace has no ops.
 _ON_PAPER_BYTES = 64 * 1024 * 1024
-
-_WRITES = (WriteTokens, WriteValues)
-_READS = (Read, ReadValues)
-#: What ops are on, by kind: a run has ops on blocks or on requests; ops in time go with both.
-_SORTS = {
-    **dict.fromkeys(BLOCK_OPS, "blocks"),
-    **dict.fromkeys(SERVING_OPS, "requests"),
-    **dict.fromkeys(TIMED_OPS, ""),
-}
 
 
 @dataclass(slots=True)
@@ -60,10 +32,8 @@ class Run:
         schedule: under which an asynchronous target runs.
         done: ops that ran, with their handles.
         recorded: what happened to each of them, as a trace records it.
-        applied: what the model of bytes did.
         opening: the model's plan, and what the target believes.
-        areas: compares the bytes of both.
-        serve: its requests.
+        both: model and target, where both accept the geometry.
     """
 
     target: Target
@@ -73,16 +43,9 @@ class Run:
     schedule: int = IN_ORDER
     done: list[Op] = field(default_factory=list)
     recorded: list[str] = field(default_factory=list)
-    applied: list[ByteOp] = field(default_factory=list)
     opening: Opening = field(init=False)
-    model: Cache = field(init=False)
-    names: Names = field(init=False)
-    areas: Areas = field(init=False)
-    serve: Serve = field(init=False)
+    both: Both = field(init=False)
     _is_open: bool = False
-    _sort: str = ""
-    _restored: bool = False
-    _acted: str = "open"
 
     def __post_init__(self) -> None:
         self.opening = Opening(self.target, self.geometry, self.counts)
@@ -97,6 +60,26 @@ class Run:
         """What the target believes."""
         return self.opening.facts
 
+    @property
+    def model(self) -> Cache:
+        """The model of bytes."""
+        return self.both.model
+
+    @property
+    def names(self) -> Names:
+        """What handles stand for."""
+        return self.both.names
+
+    @property
+    def serve(self) -> Serve:
+        """Its requests."""
+        return self.both.serve
+
+    @property
+    def applied(self) -> list[ByteOp]:
+        """What the model of bytes did."""
+        return self.both.applied
+
     def open(self) -> bool:
         """Open the geometry in both. True: both accept it, and `step` may follow.
 
@@ -106,12 +89,8 @@ class Run:
         accepted = self._compare_verdicts(self._open_target)
         if accepted:
             assert self.plan is not None
-            self.model = Ordered(self.plan) if self.target.is_async else Cache(self.plan)
-            self.names = Names([{} for _ in self.geometry.groups])
-            self.areas = Areas(self.target, self.model, self.counts)
-            self.serve = Serve(self.model)
-            self.areas.poison()
-            self.areas.compare(None)
+            self.both = Both(self.target, self.plan, self.counts)
+            self.both.begin()
             self._is_open = True
         return accepted
 
@@ -131,20 +110,13 @@ class Run:
         return self.opening.compare(ask)
 
     def step(self, op: Op) -> str:
-        """Run one op in both.
-
-        Returns:
-            What happened: "acted", "no-op", "refused:<reason>", "dangling" or "unsent".
-
-        Raises:
-            Wrong: they disagree.
-        """
+        """Run one op in both, note and count it; see `Both.step`."""
         if self.journal:
             self.journal.write(op)
         self.done.append(op)
         self.recorded.append("failed")
         kind = KIND_OF[type(op)]
-        happened = self._step(op, kind)
+        happened = self.both.step(op, kind)
         self.recorded[-1] = happened
         outcome, _, reason = happened.partition(":")
         if reason:
@@ -152,152 +124,15 @@ class Run:
         self.counts.ops[kind, "no-op" if outcome == "dangling" else outcome] += 1
         return happened
 
-    def _step(self, op: Op, kind: str) -> str:
-        if type(op) is Mutate:
-            return self._mutate(op)
-        if kind not in self.target.op_kinds:
-            return "unsent"
-        sort = _SORTS[kind]
-        self._sort = self._sort or sort
-        if sort not in ("", self._sort):
-            return "dangling"
-        if sort == "requests":
-            return self._serve(op, kind)
-        try:
-            bound = self.names.bind(op)
-        except Dangling:
-            return "dangling"
-        predicted = self.model.refusal(bound)
-        if not self._sent(bound, predicted):
-            return "unsent"
-        rows = None
-        if isinstance(bound, _WRITES):
-            rows = rows_for(self.model, bound, predicted)
-        read = self._apply(bound, rows, predicted)
-        if predicted is not None:
-            self.areas.compare(bound)
-            return f"refused:{predicted}"
-        self.areas.adopt_free(bound, (bound,))
-        effect = self._change((bound,))
-        if self.target.is_async:
-            self._follow_time(bound, read)
-        if isinstance(bound, _READS):
-            assert effect.rows is not None
-            self.counts.compared_bytes += effect.rows.size
-            compare_rows(self.model, bound, effect.rows, read)
-        self.areas.compare(bound)
-        self.names.follow(bound)
-        for name in features_of_op(bound):
-            self.counts.features[name] += 1
-        self._note(kind, effect.changed_bytes, acted=effect.acted)
-        return "acted" if effect.acted else "no-op"
-
-    def _serve(self, op: Op, kind: str) -> str:
-        """Run an op on requests."""
-        if not can_serve(self.geometry):
-            return "unsent"
-        try:
-            bound = self.serve.bind(op)
-        except Dangling:
-            return "dangling"
-        result = self._apply(bound, self.serve.rows(bound), None)
-        if isinstance(bound, Attend):
-            effect = self.serve.attend(bound, result)
-            self.applied.append(Read(bound.id, 0, ()))
-            self.counts.compared_bytes += effect.content_bytes
-            acted = effect.acted
-        else:
-            in_bytes = self.serve.follow(bound, result)
-            self.areas.adopt_free(bound, in_bytes)
-            effect = self._change(in_bytes or (Free(bound.id, 0, ()),))
-            for one in in_bytes:
-                self.names.follow(one)
-            acted = has_acted(bound, self.serve.answers[bound.id], in_bytes)
-            self.counts.features.update(self.serve.features(bound))
-        if self.target.is_async:
-            self._follow_time(bound, result)
-        self.areas.compare(bound)
-        self._note(kind, effect.changed_bytes, acted=acted)
-        return "acted" if acted else "no-op"
-
-    def _mutate(self, op: Mutate) -> str:
-        """Change undefined bytes in the model and in the target."""
-        if "pool" not in self.target.declared:
-            return "unsent"
-        if isinstance(self.model, Ordered):
-            self._step(Fence(END), "fence")  # what is pending shows before it is overwritten
-        effect = self._change((op,))
-        self.areas.load("pool", op)
-        self.areas.compare(op)
-        self._note("mutate", effect.changed_bytes, acted=effect.acted)
-        return "acted" if effect.acted else "no-op"
-
-    def _sent(self, op: Op, predicted: str | None) -> bool:
-        """Whether the target has what this op needs, and promises what must come of it."""
-        target = self.target
-        if predicted is not None and predicted not in target.op_refusals:
-            return False
-        return target.copies_slots or not isinstance(op, CopyBlocks) or op.tokens is None
-
-    def _apply(self, op: Op, rows: Rows | None, predicted: str | None) -> Result:
-        """Send an op to the target and compare the verdict."""
-        reason, text, read = None, "", None
-        try:
-            read = self.target.apply(op, rows)
-        except Refused as refusal:
-            reason, text = said(refusal.reason), said(refusal.text)
-        except BaseException as error:
-            raise raised_by(self.target, error, op) from error
-        if reason != predicted:
-            raise verdicts_differ("op", op, predicted, reason, text)
-        return read
-
-    def _change(self, in_bytes: Sequence[ByteOp]) -> Effect:
-        """Have the model do what an op does to bytes."""
-        self.applied += in_bytes
-        effect = self.model.apply(in_bytes[0])
-        for one in in_bytes[1:]:
-            effect += self.model.apply(one)
-        return effect
-
-    def _follow_time(self, op: Op, answer: Result) -> None:
-        """Take the answer to a poll; count what an op met while bytes were to come."""
-        assert isinstance(self.model, Ordered)
-        if isinstance(op, Poll):
-            take_answer(self.model, op, answer, self.counts)
-        if self.areas.to_come and (isinstance(op, Fence) or self.model.reused):
-            self.counts.features[AT_FENCE if isinstance(op, Fence) else REUSE] += 1
-
-    def _note(self, kind: str, changed_bytes: int, *, acted: bool) -> None:
-        """Count what an accepted op did."""
-        self.counts.changed_bytes[kind] += changed_bytes
-        if acted:
-            self.counts.pairs[self._acted, kind] += 1
-            self._acted = kind
-        if kind == "restore" and changed_bytes and not self._restored:
-            self._restored = True
-            self.counts.restoring += 1
-
     def finish(self) -> Wrong | None:
-        """The fence that ends each run of an asynchronous target, and the polls behind it."""
-        has_failed = not self._is_open or self.recorded[-1:] == ["failed"]
-        if has_failed or not isinstance(self.model, Ordered):
+        """See `Both.end`; where a run has failed, it ended there."""
+        if not self._is_open or self.recorded[-1:] == ["failed"]:
             return None
-        open_jobs = [job for job, is_done in self.model.jobs.items() if not is_done]
         try:
-            self._step(Fence(END), "fence")
-            for job in open_jobs:
-                self._poll_behind(Poll(END, job))
+            self.both.end()
         except Wrong as wrong:
             return wrong
         return None
-
-    def _poll_behind(self, op: Poll) -> None:
-        """Poll behind the last fence: the model has nothing to do, and nothing is to come."""
-        assert isinstance(self.model, Ordered)
-        self.applied.append(op)
-        take_answer(self.model, op, self._apply(op, None, None), self.counts)
-        self.areas.compare(op)
 
     def close(self) -> Wrong | None:
         """Fence, count launches and close the target; what it did wrong at that."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kvexact.fuzz import areas, counts, finding, opening, reduce, run, self_check, steps
+from kvexact.fuzz import areas, both, counts, finding, opening, reduce, run, self_check, steps
 from kvexact.fuzz.choose import Chooser
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.edits import Program
@@ -142,23 +142,23 @@ def everything_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @sabotage("ReadByte: nothing seen")
 def rows_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "compare_rows", lambda model, op, rows, read: None)
+    monkeypatch.setattr(both, "compare_rows", lambda model, op, rows, read: None)
 
 
 @sabotage("DecodedByte: nothing seen")
 def decoded_rows_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare = run.compare_rows
+    compare = both.compare_rows
 
     def raw_only(model: Cache, op: Read | ReadValues, rows: Bytes, read: Result) -> None:
         if not isinstance(op, ReadValues):
             compare(model, op, rows, read)
 
-    monkeypatch.setattr(run, "compare_rows", raw_only)
+    monkeypatch.setattr(both, "compare_rows", raw_only)
 
 
 @sabotage("PadRowDecoded: nothing seen")
 def pad_rows_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare = run.compare_rows
+    compare = both.compare_rows
 
     def without_pads(model: Cache, op: Read | ReadValues, rows: Bytes, read: Result) -> None:
         if isinstance(read, tuple):
@@ -168,7 +168,7 @@ def pad_rows_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
             read = tuple(of_set[kept] for of_set in read)
         compare(model, op, rows, read)
 
-    monkeypatch.setattr(run, "compare_rows", without_pads)
+    monkeypatch.setattr(both, "compare_rows", without_pads)
 
 
 @sabotage("Fact: nothing seen")
@@ -183,13 +183,13 @@ def verdicts_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @sabotage("IllegalOpAccepted: nothing seen")
 def refusals_of_ops_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    def apply(self: run.Run, op: Op, rows: Rows | None, predicted: str | None) -> Rows | None:
+    def apply(self: both.Both, op: Op, rows: Rows | None, predicted: str | None) -> Rows | None:
         try:
             return self.target.apply(op, rows)
         except Refused:
             return None
 
-    monkeypatch.setattr(run.Run, "_apply", apply)
+    monkeypatch.setattr(both.Both, "_apply", apply)
 
 
 @sabotage("SettledByte: nothing seen")
@@ -217,7 +217,7 @@ def a_poll_settles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @sabotage("NeverDone: nothing seen")
 def answers_to_polls_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "take_answer", lambda model, op, answer, counts: None)
+    monkeypatch.setattr(both, "take_answer", lambda model, op, answer, counts: None)
 
 
 # What is there to compare.
@@ -331,7 +331,7 @@ def nearly_all_ops_are_illegal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @sabotage("what ops do: ")
 def all_ops_count_as_no_ops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run.Run, "_step", lambda self, op, kind: "no-op")
+    monkeypatch.setattr(both.Both, "step", lambda self, op, kind: "no-op")
 
 
 @sabotage("geometries were refused")
