@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kvexact.fuzz.failure import Failure, explain_failure
+from kvexact.fuzz.explained import explain_failure
+from kvexact.fuzz.failure import Failure
 from kvexact.fuzz.reduce import BUDGET, failure_of, program_of, reduce_failure
 from kvexact.fuzz.run import Run
 from kvexact.fuzz.trace import IN_ORDER, Trace

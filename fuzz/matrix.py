@@ -7,7 +7,8 @@ from itertools import count
 
 from kvexact.fuzz.campaign import numbered_example
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.failure import Failure, Signature, explain_failure
+from kvexact.fuzz.explained import explain_failure
+from kvexact.fuzz.failure import Failure, Signature
 from kvexact.fuzz.family import Family
 from kvexact.fuzz.finding import Finding, find
 from kvexact.fuzz.run import Run

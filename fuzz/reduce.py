@@ -20,7 +20,8 @@ from kvexact.fuzz.edits import (
     without_element,
     without_ops,
 )
-from kvexact.fuzz.failure import Failure, Signature, explain_failure
+from kvexact.fuzz.explained import explain_failure
+from kvexact.fuzz.failure import Failure, Signature
 from kvexact.fuzz.pending import PENDING
 from kvexact.fuzz.rewrites import (
     few_blocks,

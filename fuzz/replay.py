@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvexact.fuzz.child import Died
-from kvexact.fuzz.failure import Failure, Signature, explain_failure
+from kvexact.fuzz.explained import explain_failure
+from kvexact.fuzz.failure import Failure, Signature
 from kvexact.fuzz.isolate import Isolation
 from kvexact.fuzz.run import execute
 from kvexact.fuzz.sizes import storage_bytes

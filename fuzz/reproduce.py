@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 import numpy as np
 
 import kvexact
-from kvexact.fuzz.failure import explain_failure
+from kvexact.fuzz.explained import explain_failure
 from kvexact.fuzz.finding import Finding
 from kvexact.fuzz.run import execute
 from kvexact.fuzz.targets import NamedTarget

@@ -11,7 +11,7 @@ import pytest
 from kvexact.fuzz import plugin
 from kvexact.fuzz.artefacts import save
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.failure import explain_failure
+from kvexact.fuzz.explained import explain_failure
 from kvexact.fuzz.finding import as_it_is, find, is_lost
 from kvexact.fuzz.items import Item, items_of
 from kvexact.fuzz.machine import failures

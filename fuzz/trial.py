@@ -10,7 +10,8 @@ from itertools import count
 
 from kvexact.fuzz.campaign import campaign
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.failure import Failure, explain_failure
+from kvexact.fuzz.explained import explain_failure
+from kvexact.fuzz.failure import Failure
 from kvexact.fuzz.favour import ROUND, favour, favoured_example
 from kvexact.fuzz.items import PROFILES, Profile, families_of
 from kvexact.fuzz.machine import run_item

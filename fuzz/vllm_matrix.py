@@ -6,7 +6,8 @@ from dataclasses import replace
 from kvexact.fuzz.artefacts import RunDirectory, save
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.failure import Failure, explain_failure
+from kvexact.fuzz.explained import explain_failure
+from kvexact.fuzz.failure import Failure
 from kvexact.fuzz.finding import block
 from kvexact.fuzz.items import families_of
 from kvexact.fuzz.matrix import Cell, fill

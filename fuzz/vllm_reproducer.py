@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kvexact.fuzz.failure import explain_failure
+from kvexact.fuzz.explained import explain_failure
 from kvexact.fuzz.run import execute
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.fuzz.trace import Trace

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from kvexact.fuzz.campaign import numbered_example, place
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.failure import Signature, explain_failure
+from kvexact.fuzz.explained import explain_failure
+from kvexact.fuzz.failure import Signature
 from kvexact.fuzz.families import EVERY_FAMILY
 from kvexact.fuzz.favour import Favour, favoured_example
 from kvexact.fuzz.finding import Finding, as_it_is, find, is_lost

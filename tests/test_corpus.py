@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from kvexact.fuzz import corpus
 from kvexact.fuzz.artefacts import file_name
 from kvexact.fuzz.cli import main
-from kvexact.fuzz.failure import explain_failure
+from kvexact.fuzz.explained import explain_failure
 from kvexact.fuzz.run import execute
 from kvexact.fuzz.trace import Trace, dump, load
 from kvexact.impl.engine.engine import CpuEngine

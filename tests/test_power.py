@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from enumeration import alphabet, failing
 
-from kvexact.fuzz.failure import explain_failure
+from kvexact.fuzz.explained import explain_failure
 from kvexact.fuzz.items import Profile
 from kvexact.fuzz.power import power, run_trials, score
 from kvexact.fuzz.reduce import reduce_failure

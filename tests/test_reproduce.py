@@ -17,7 +17,8 @@ from kvexact.fuzz.artefacts import file_name, make_run_directory, save, write_at
 from kvexact.fuzz.campaign import run_example
 from kvexact.fuzz.choose import Prng
 from kvexact.fuzz.counts import Counts
-from kvexact.fuzz.failure import Failure, explain_failure
+from kvexact.fuzz.explained import explain_failure
+from kvexact.fuzz.failure import Failure
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.finding import Finding
 from kvexact.fuzz.reproduce import literal, render

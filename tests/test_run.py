@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kvexact.fuzz.edits import Program
-from kvexact.fuzz.failure import explain_failure
+from kvexact.fuzz.explained import explain_failure
 from kvexact.fuzz.run import Run, execute
 from kvexact.fuzz.shown import same_bytes
 from kvexact.fuzz.wrong import Wrong

@@ -13,7 +13,7 @@ from serving_target import ServingTarget
 from kvexact.fuzz.campaign import Example, numbered_example
 from kvexact.fuzz.counts import Counts, vacuous
 from kvexact.fuzz.edits import Program, renumbered
-from kvexact.fuzz.failure import explain_failure
+from kvexact.fuzz.explained import explain_failure
 from kvexact.fuzz.families import SERVING
 from kvexact.fuzz.features import SERVING_FEATURES
 from kvexact.fuzz.finding import Finding, find

@@ -20,7 +20,7 @@ from kvexact.fuzz.campaign import numbered_example
 from kvexact.fuzz.choose import Prng
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.edits import Program, renumbered, simpler_schedules
-from kvexact.fuzz.failure import explain_failure
+from kvexact.fuzz.explained import explain_failure
 from kvexact.fuzz.families import FAMILIES, SERVING, TIMED
 from kvexact.fuzz.features import TIMED_FEATURES
 from kvexact.fuzz.finding import Finding, find

@@ -15,7 +15,7 @@ from kvexact.fuzz.bench_vllm import vllm_ops_per_s
 from kvexact.fuzz.campaign import campaign
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.edits import Program
-from kvexact.fuzz.failure import explain_failure
+from kvexact.fuzz.explained import explain_failure
 from kvexact.fuzz.finding import Finding, find
 from kvexact.fuzz.items import families_of
 from kvexact.fuzz.page_parts import behind_data
