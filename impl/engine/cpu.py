@@ -116,6 +116,8 @@ class CpuDevice(Device):
         self._entries = {name: getattr(library, f"kv_{name}") for name in _ARGUMENTS}
         self._context = np.zeros(_MET + len(GATES), np.int64)
         self._context[[_LANES, _REVERSE]] = lanes, reverse
+        #: The same words; to store one takes numpy eight times as long.
+        self._words = self._context.data
         self._context_address = int(self._context.ctypes.data)
         self._areas: dict[int, Bytes] = {}
         self._allocate: dict[int, Allocate] = {}
@@ -123,7 +125,8 @@ class CpuDevice(Device):
         super().__init__(macros, source)
 
     def _register(self, area: int, address: int, nbytes: int) -> None:
-        self._context[_AREAS + 2 * area : _AREAS + 2 * area + 2] = address, address + nbytes
+        words = self._words
+        words[_AREAS + 2 * area], words[_AREAS + 2 * area + 1] = address, address + nbytes
 
     def _make_scratch(self, number: int, nbytes: int) -> Scratch:
         made = self._new_buffer(nbytes)

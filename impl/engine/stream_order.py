@@ -7,7 +7,7 @@ been passed is not waited for again.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from kvexact.impl.engine.device import COMPUTE, LOAD, STORE, STREAMS, Device, Scratch
 from kvexact.impl.engine.order import InOrder, Transfer, Work
@@ -16,6 +16,12 @@ from kvexact.refmodel.ops import Slot
 
 #: Who waits beside the streams.
 _HOST = len(STREAMS)
+
+
+Found = TypeVar("Found")
+
+#: Makes a named tuple of its items; to call its class takes twice as long.
+_made = tuple.__new__
 
 
 class Mark(NamedTuple):
@@ -153,10 +159,8 @@ class StreamOrder(InOrder):
         """See `InOrder`: layer by layer where blocks are being loaded."""
         self._await(COMPUTE, self.compute_after_stores(work))
         table = self.views.table(work.consumer, work.group)
-        loads = [
-            self.loaded[block] for block in (*work.reads, *work.writes) if block in self.loaded
-        ]
-        if all(self._is_known(COMPUTE, loaded.layers[-1]) for loaded in loads):
+        loads = _found(self.loaded, (*work.reads, *work.writes))
+        if not [one for one in loads if not self._is_known(COMPUTE, one.layers[-1])]:
             yield table
             return
         for layer, part in enumerate(self.views.layers(work.consumer, work.group)):
@@ -219,7 +223,7 @@ class StreamOrder(InOrder):
     def mark(self, stream: int) -> Mark:
         """See `InOrder`."""
         self._numbers[stream] += 1
-        return Mark(stream, self._numbers[stream], self.device.record(stream))
+        return _made(Mark, (stream, self._numbers[stream], self.device.record(stream)))
 
     def has_ended(self, mark: Mark) -> bool:
         """Whether the host may know that a mark has been passed."""
@@ -235,7 +239,7 @@ class StreamOrder(InOrder):
         unknown = [
             mark for mark in marks if mark.stream != stream and known[mark.stream] < mark.number
         ]
-        for mark in self.awaited(_newest(unknown)):
+        for mark in self.awaited(_newest(unknown)) if unknown else ():
             self.device.wait(stream, mark.event)
             known[mark.stream] = mark.number
 
@@ -257,8 +261,8 @@ class StreamOrder(InOrder):
                 known[stream] = number
 
 
-def _found(marks: Mapping[int, Mark], places: Sequence[int]) -> list[Mark]:
-    """The marks at these places."""
+def _found(marks: Mapping[int, Found], places: Sequence[int]) -> list[Found]:
+    """The marks, or loads, at these places."""
     return [marks[place] for place in places if place in marks]
 
 

@@ -25,7 +25,7 @@ class GroupRuns(NamedTuple):
     """One group's registered runs.
 
     Attributes:
-        descriptors: [column, element, run]; (block, host slot, part, 1) times this are, of each
+        descriptors: [element, column and run]; (block, host slot, part, 1) times this are, of each
             run, its address in the pool, its address in the host tier, its content bytes.
         layers: the layer of each run, of all layer sets counted through.
         fast: whether the kernel can move every run.
@@ -82,7 +82,7 @@ class Transfers:
                     at += region.length
                 start += content * chunk
                 layer += 1
-        descriptors = np.array(runs, np.int64).transpose(1, 2, 0).copy()
+        descriptors = np.array(runs, np.int64).transpose(2, 1, 0).reshape(4, -1)
         lengths = [length for _, _, (*_, length) in runs]
         fast = all(self.fits_kernel(length) for length in lengths)
         return GroupRuns(descriptors, np.array(layers), fast, max(lengths))
@@ -166,8 +166,9 @@ class Transfers:
         tables = []
         for job in transfer.jobs:
             places = self.places(job, to_pool=transfer.to_pool)
-            elements = np.array([*places, [1] * len(job.blocks)], np.int64).T
-            tables.append(np.matmul(elements, self.groups[job.group].descriptors).reshape(3, -1))
+            elements = np.array((*places, (1,) * len(job.blocks)), np.int64).T
+            found = elements.dot(self.groups[job.group].descriptors)
+            tables.append(found.reshape(len(elements), 3, -1).transpose(1, 0, 2).reshape(3, -1))
         return tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1)
 
     def _by_layer(self, transfer: Transfer, words: Words) -> tuple[Words, list[int]]:

@@ -24,6 +24,10 @@ class Order(Enum):
     ANY = "any"
 
 
+#: An enum is slow to tell its members.
+_STREAM = Order.STREAM
+
+
 class Piece(NamedTuple):
     """Bytes or tasks ``start`` to ``end`` of the ``item``-th work; of a call 0 to 1."""
 
@@ -58,6 +62,7 @@ class Action:
         order: when its sources may be read.
         stream: the name of the stream that it is in, for people.
         number: how many were queued before it.
+        found: as of `Memory.copy`, if all items are copies; -1: not known.
 
     Attributes:
         parts: empty, until it is taken apart.
@@ -69,6 +74,7 @@ class Action:
     __slots__ = (
         "after",
         "done",
+        "found",
         "is_apart",
         "items",
         "key",
@@ -94,9 +100,11 @@ class Action:
         order: Order = Order.STREAM,
         stream: str = "",
         number: int = 0,
+        found: int = -1,
     ) -> None:
         self.key = key
         self.number = number
+        self.found = found
         self.what = what
         self.items = items
         self.split = split
@@ -118,14 +126,14 @@ class Action:
         if not self.is_apart:
             self.is_apart = True
             parts = self.parts = self.split(self.key, [size(item) for item in self.items])
-            copies = {at for at, item in enumerate(self.items) if isinstance(item, Copy)}
-            if len(copies) == len(self.items):
+            if self.found >= 0:
                 self.phases = [_UNREAD] * len(parts)
-            else:  # a part without copies has nothing to read ahead
-                self.phases = [
-                    _READ if copies.isdisjoint([piece[0] for piece in part]) else _UNREAD
-                    for part in parts
-                ]
+                return
+            copies = [at for at, item in enumerate(self.items) if isinstance(item, Copy)]
+            self.phases = [_READ] * len(parts)  # a part without copies has nothing to read ahead
+            for number, part in enumerate(parts if copies else ()):
+                if not {*copies}.isdisjoint([piece[0] for piece in part]):
+                    self.phases[number] = _UNREAD
 
     def is_read(self) -> bool:
         """Whether no source remains to be read."""
@@ -134,11 +142,11 @@ class Action:
 
     def may_run(self) -> bool:
         """Whether there may be steps; False until an action before it ends."""
-        return not self.missing or self.order is not Order.STREAM
+        return not self.missing or self.order is not _STREAM
 
     def steps(self) -> list[Step]:
         """The steps that may run now."""
-        if self.missing and self.order is Order.STREAM:
+        if not self.may_run():
             return []
         self._take_apart()
         if self.missing:
@@ -209,7 +217,7 @@ class Action:
             for _, part in self.rest():
                 self.advance(part, memory)
         else:  # what was never taken apart goes as it is
-            perform(self.items, memory)
+            perform(self.items, memory, self.found)
             self.done = True
 
     def release(self) -> list["Action"]:

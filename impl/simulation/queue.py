@@ -10,6 +10,11 @@ from kvexact.impl.simulation.schedules import PATIENCE, Point, Schedule
 from kvexact.impl.simulation.work import Work, perform
 from kvexact.impl.target import OutOfBounds
 
+#: An enum is slow to tell its members.
+_STREAM, _DURING_API_CALL = Order.STREAM, Order.DURING_API_CALL
+
+_number = attrgetter("number")
+
 
 def _with_ancestors(goals: Iterable[Action]) -> list[Action]:
     """Actions that must end so that all goals have ended, oldest first."""
@@ -17,13 +22,18 @@ def _with_ancestors(goals: Iterable[Action]) -> list[Action]:
     waiting = [*goals]
     while waiting:
         action = waiting.pop()
-        if action not in found and not action.done:
+        if not action.done and action not in found:
             found.add(action)
-            waiting += action.after
-    return sorted(found, key=attrgetter("number"))
+            if action.missing:
+                waiting += action.after
+    return sorted(found, key=_number)
 
 
 _DID: dict[int, Did] = {0: "read", 1: "written", END: "ended"}
+
+
+#: Makes a named tuple of its items; to call its class takes twice as long.
+_made = tuple.__new__
 
 
 def _nothing() -> Sequence[Step]:
@@ -48,11 +58,11 @@ class Queue:
         self._queued = 0
         self._idle = 0
 
-    def perform(self, items: Sequence[Work]) -> None:
+    def perform(self, items: Sequence[Work], found: int) -> None:
         """Do work at once, where nothing is pending. Raises `OutOfBounds`."""
         self.is_running = True
         try:
-            perform(items, self.memory)
+            perform(items, self.memory, found)
         finally:
             self.is_running = False
 
@@ -62,16 +72,18 @@ class Queue:
         what: str,
         items: Sequence[Work],
         after: tuple[Action, ...],
-        order: Order = Order.STREAM,
+        order: Order = _STREAM,
         stream: str = "",
+        found: int = -1,
     ) -> Action:
         """Queue an action. Time passes. Raises `OutOfBounds`."""
-        self._queued += 1
-        action = Action(key, what, items, self.schedule.split, after, order, stream, self._queued)
+        number = self._queued = self._queued + 1
+        split = self.schedule.split
+        action = Action(key, what, items, split, after, order, stream, number, found)
         self.pending.append(action)
-        if action.may_run():
+        if not action.missing or order is not _STREAM:
             self.open.append(action)
-        if order is Order.DURING_API_CALL:
+        if order is _DURING_API_CALL:
             self._fetch(action)
         self.let_run(key)
         return action
@@ -79,7 +91,9 @@ class Queue:
     def let_run(self, key: Key) -> None:
         """Time passes: what the schedule wants to run does. Raises `OutOfBounds`."""
         if self.pending and not self.schedule.patient:
-            self._run(Point(key, self.open, _nothing, self.state))
+            point = _made(Point, (key, self.open, _nothing, self.state, False))
+            if self._step(point) and not self.schedule.brief:
+                self._run(point)
 
     def ask(self, key: Key, goals: Sequence[Action]) -> bool:
         """Time passes; whether all goals have ended. Raises `OutOfBounds`."""
@@ -105,7 +119,7 @@ class Queue:
         def least() -> Sequence[Step]:
             return [(action, REST) for action in wanted]
 
-        point = Point(key, self.open, least, self.state, forced=True)
+        point = _made(Point, (key, self.open, least, self.state, True))
         while wanted:
             self._step(point)
             wanted = [action for action in wanted if not action.done]
@@ -156,7 +170,7 @@ class Queue:
         self.pending.remove(action)
         self.open.remove(action)
         if ready := action.release():
-            self.open += [one for one in ready if one.order is Order.STREAM]
+            self.open += [one for one in ready if one.order is _STREAM]
 
     def state(self) -> Hashable:
         """Equal for two runs of a program whose device is in the same state."""

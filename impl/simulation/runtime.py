@@ -12,12 +12,14 @@ from kvexact.impl.simulation.hazards import Hazard, pending_reads, pending_write
 from kvexact.impl.simulation.memory import Area, Kind, Memory, Range
 from kvexact.impl.simulation.queue import Queue
 from kvexact.impl.simulation.schedules import Schedule
-from kvexact.impl.simulation.streams import Event, Stream, StreamKind, Streams
+from kvexact.impl.simulation.streams import Event, Stream, Streams
 from kvexact.impl.simulation.work import Call, Copy, Fill, Undefined, Work, require_independent
 from kvexact.impl.target import OutOfBounds
 
 #: Makes a named tuple of its items; to call its class takes three times as long.
 _made = tuple.__new__
+#: An enum is slow to tell its members.
+_DEVICE = Kind.DEVICE
 
 
 class Runtime:
@@ -70,13 +72,13 @@ class Runtime:
             OutOfBounds: a range is not registered.
             Undefined: source and target overlap.
         """
-        copy = Copy(target, source, nbytes)
+        copies = [_made(Copy, (target, source, nbytes))]
         kinds = self._kind(source, nbytes), self._kind(target, nbytes)
         if abs(target - source) < nbytes:
             raise Undefined("source and target overlap")
         key = self._key()
-        action = self._submit(key, "memcpy", [copy], stream)
-        if Kind.DEVICE not in kinds and action is not None:
+        action = self._submit(key, "memcpy", copies, stream, found=self.memory.released)
+        if _DEVICE not in kinds and action is not None:
             self._queue.finish(key, [action])
 
     def memcpy_batch_async(
@@ -94,14 +96,15 @@ class Runtime:
             Undefined: a copy writes what it or another one reads or writes.
             ValueError: the stream is the legacy one.
         """
-        if stream.kind is StreamKind.LEGACY:
+        if stream is self.legacy:
             raise ValueError("a batch cannot be queued in the legacy default stream")
         copies = [_made(Copy, one) for one in zip(targets, sources, sizes, strict=True)]
         for starts in (targets, sources):
             for area in self.memory.find_all(starts, sizes):
                 self._require_kept(area)
         require_independent(copies)
-        self._submit(self._key(), "memcpy batch", copies, stream, order)
+        found = self.memory.released
+        self._submit(self._key(), "memcpy batch", copies, stream, order, found)
 
     def memset_async(self, target: int, value: int, nbytes: int, stream: Stream) -> None:
         """Fill bytes in stream order (rule M1).
@@ -221,16 +224,17 @@ class Runtime:
         items: Sequence[Work],
         stream: Stream,
         order: Order = Order.STREAM,
+        found: int = -1,
     ) -> Action | None:
         if self._notes is not None:
             self._note(key, what, stream, "queued")
         if self._queue.schedule.eager:
-            self._queue.perform(items)
+            self._queue.perform(items, found)
             if self._notes is not None:
                 self._note(key, what, stream, "ended")
             return None
         before = self._streams.before(stream)
-        stream.tail = self._queue.submit(key, what, items, before, order, stream.name)
+        stream.tail = self._queue.submit(key, what, items, before, order, stream.name, found)
         stream.joined = ()
         return stream.tail
 

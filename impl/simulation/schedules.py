@@ -14,6 +14,9 @@ from kvexact.impl.simulation.actions import END, REST, Action, Key, Part, Piece,
 #: A device makes progress: this many queries in a row may see none.
 PATIENCE = 4
 
+#: Makes a named tuple of its items; to call its class takes twice as long.
+_made = tuple.__new__
+
 _MASK = (1 << 64) - 1
 _STEP = 0x9E3779B97F4A7C15
 #: Makes the hash of a call another one than the mood of its action.
@@ -78,6 +81,8 @@ class Schedule(ABC):
     eager: ClassVar[bool] = False
     #: Whether nothing runs in a call that neither waits nor asks; then nothing is asked there.
     patient: ClassVar[bool] = False
+    #: Whether in such a call it chooses once, and nothing more would run if it were asked again.
+    brief: ClassVar[bool] = False
 
     def split(self, key: Key, sizes: Sequence[int]) -> list[Part]:  # noqa: ARG002
         """Parts of an action, none empty, with each byte of items of these sizes in one of them."""
@@ -118,10 +123,13 @@ class Early(Schedule):
 class Hashed(Schedule):
     """Decides for each action from (seed, op id, ordinal, part)."""
 
+    brief = True
+
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self._moods: dict[Key, int] = {}
-        self._of_op = -1, 0
+        #: The op that was asked about last, and the hash of it.
+        self._op, self._of_op = -1, 0
         self._passed: Point | None = None
 
     def split(self, key: Key, sizes: Sequence[int]) -> list[Part]:
@@ -136,7 +144,7 @@ class Hashed(Schedule):
             cut = (choice >> 8) % (size + 1)
             for start, end, part in ((0, cut, choice & 15), (cut, size, choice >> 4 & 15)):
                 if start < end:
-                    parts[part % count].append(Piece(item, start, end))
+                    parts[part % count].append(_made(Piece, (item, start, end)))
         return [part for part in parts if part]
 
     def lingers(self, key: Key) -> bool:
@@ -148,8 +156,8 @@ class Hashed(Schedule):
         if point is self._passed:
             self._passed = None
             return point.least()[:1]
-        here = self._mood(point.key) * _HERE & _MASK
         moods = self._moods
+        here = (moods.get(point.key) or self._mood(point.key)) * _HERE & _MASK
         chosen = []
         for action in point.open:
             mood = moods.get(action.key) or self._mood(action.key)
@@ -171,9 +179,9 @@ class Hashed(Schedule):
         mood = self._moods.get(key)
         if mood is None:
             op, ordinal = key
-            if op != self._of_op[0]:
-                self._of_op = op, mixed(self.seed, op)
-            mood = self._moods[key] = _stirred(self._of_op[1], ordinal)
+            if op != self._op:
+                self._op, self._of_op = op, mixed(self.seed, op)
+            mood = self._moods[key] = _stirred(self._of_op, ordinal)
         return mood
 
 
@@ -189,9 +197,11 @@ def _some(action: Action, choice: int) -> list[Step]:
     is_all = not action.missing and choice >> 1 & 3 > 0
     for part, left in enumerate(action.left()):
         much = choice >> 2 * part + 3 & 3
-        count = left if much > 1 else min(left, much)
-        steps += [(action, part)] * count
-        is_all = is_all and count == left
+        if much > 1 or much >= left:
+            steps += [(action, part)] * left
+        else:
+            steps += [(action, part)] * much
+            is_all = False
     return [*steps, (action, END)] if is_all else steps
 
 

@@ -17,6 +17,10 @@ class StreamKind(Enum):
     NON_BLOCKING = "non-blocking"
 
 
+#: An enum is slow to tell its members.
+_NON_BLOCKING, _BLOCKING = StreamKind.NON_BLOCKING, StreamKind.BLOCKING
+
+
 class Stream:
     """A queue of actions.
 
@@ -53,8 +57,8 @@ class Streams:
     def create(self, name: str, *, blocking: bool) -> Stream:
         """A new stream."""
         if not blocking:
-            return Stream(StreamKind.NON_BLOCKING, name)
-        self._blocking.append(stream := Stream(StreamKind.BLOCKING, name))
+            return Stream(_NON_BLOCKING, name)
+        self._blocking.append(stream := Stream(_BLOCKING, name))
         return stream
 
     def before(self, stream: Stream) -> tuple[Action, ...]:
@@ -64,9 +68,9 @@ class Streams:
         the legacy stream also those of all blocking streams. An action has an order after all
         earlier ones of its stream, so the last one is enough.
         """
-        if stream.kind is StreamKind.NON_BLOCKING:
+        if stream.kind is _NON_BLOCKING:
             return _pending(stream) if stream.joined else _last(stream)
-        others = [self.legacy] if stream.kind is StreamKind.BLOCKING else self._blocking
+        others = [self.legacy] if stream.kind is _BLOCKING else self._blocking
         return _pending(stream, *others)
 
     def join(self, stream: Stream, actions: tuple[Action, ...] = ()) -> None:

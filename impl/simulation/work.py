@@ -7,7 +7,7 @@ as copies.
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from kvexact.impl.simulation.memory import Memory, Range
 
@@ -94,14 +94,19 @@ def call(item: Call | Tasks, memory: Memory, start: int, end: int) -> None:
         item.function()
 
 
-def perform(items: Sequence[Work], memory: Memory) -> None:
-    """Do all of it at once. Raises `OutOfBounds`."""
+def perform(items: Sequence[Work], memory: Memory, found: int = -1) -> None:
+    """Do all of it at once. Raises `OutOfBounds`.
+
+    Args:
+        found: as of `Memory.copy`, if all items are copies; -1: not known.
+    """
+    if found >= 0:
+        memory.copy(cast("Sequence[Copy]", items), found)
+        return
     copies = [item for item in items if isinstance(item, Copy)]
     if copies:
         memory.copy(copies)
-    if len(copies) == len(items):
-        return
-    for item in items:
+    for item in items if len(copies) < len(items) else ():
         if isinstance(item, Fill):
             memory.fill(*item)
         elif not isinstance(item, Copy):
