@@ -194,12 +194,21 @@ def directory(config: pytest.Config) -> Path:
 
 
 def journal(config: pytest.Config) -> "Journal":
-    """This process's journal, made when first asked for."""
+    """This process's journal, made when first asked for.
+
+    Raises:
+        OSError: there is no room for it.
+    """
     session = config.stash[SESSION]
     if session.journal is None:
         from kvexact.fuzz.journal import Journal
 
-        session.journal = Journal(directory(config) / f"{session.worker}.journal")
+        path = directory(config) / f"{session.worker}.journal"
+        try:
+            session.journal = Journal(path)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
     return session.journal
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvexact.fuzz.artefacts import Saved, save
+from kvexact.fuzz.artefacts import file_name, save
 from kvexact.fuzz.child import Died
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.finding import Finding, block
@@ -16,7 +16,7 @@ from kvexact.fuzz.journal import recover
 from kvexact.fuzz.replay import died
 from kvexact.fuzz.summary import Merged, complaints, merge, summary
 from kvexact.fuzz.targets import NamedTarget
-from kvexact.fuzz.trace import Trace
+from kvexact.fuzz.trace import Trace, dump
 from kvexact.fuzz.worker import reduce_trace
 from kvexact.impl.target import Unavailable
 
@@ -80,7 +80,7 @@ def recovered(directory: Path, worker: str, targets: Sequence[NamedTarget]) -> P
         failure = died(trace, Died(None)).failure
         assert failure is not None
         finding = Finding(failure, trace, len(trace.ops), 0)
-    return told(finding, save(finding, target, directory))
+    return keep(finding, target, directory)
 
 
 def _again(trace: Trace, target: NamedTarget) -> Finding | None:
@@ -91,16 +91,30 @@ def _again(trace: Trace, target: NamedTarget) -> Finding | None:
             return None
 
 
-def told(finding: Finding, saved: Saved) -> Part:
-    """A finding as plain data, for the process that reports."""
+def keep(finding: Finding, target: NamedTarget, directory: Path) -> Part:
+    """Save a finding, and give it as plain data, for the process that reports.
+
+    Where there is no room for its files, its block holds the trace.
+    """
+    try:
+        lines = block(finding, save(finding, target, directory).command)
+    except OSError as error:
+        trace = dump(finding.trace).decode().replace("\n", " ")
+        last = f"not saved: {no_room(directory, error)}; the trace is above"
+        lines = [*block(finding, "")[:-1], f"  trace  {trace}", last]
     return {
         "target": finding.trace.target,
         "signature": list(finding.failure.signature),
         "ops": len(finding.trace.ops),
-        "trace": str(saved.trace),
+        "trace": str(directory / f"{file_name(finding.trace)}.json"),
         "message": f"{finding.failure.signature}: {finding.failure.lines[0]}",
-        "block": block(finding, saved.command),
+        "block": lines,
     }
+
+
+def no_room(path: Path, error: OSError) -> str:
+    """Why nothing can be written there, and what to do."""
+    return f"{path}: {error.strerror}; free some room or name another directory by --kv-artifacts"
 
 
 def _merged(parts: Sequence[Part]) -> Merged:

@@ -9,13 +9,12 @@ from collections.abc import Callable
 import pytest
 
 from kvexact.fuzz import plugin
-from kvexact.fuzz.artefacts import save
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.explained import explain_failure
 from kvexact.fuzz.finding import as_it_is, find, is_lost
 from kvexact.fuzz.items import Item, items_of
 from kvexact.fuzz.machine import failures
-from kvexact.fuzz.plugin_report import Part, told
+from kvexact.fuzz.plugin_report import Part, keep, no_room
 from kvexact.fuzz.self_check import missed
 from kvexact.fuzz.targets import NamedTarget, why_unavailable
 from kvexact.impl.target import Unavailable
@@ -48,8 +47,12 @@ def test_fuzz(
     try:
         made = target.make()
     except Unavailable as error:
-        pytest.fail(f"{target.name}: {error}", pytrace=False)
-    journal = plugin.journal(pytestconfig)
+        raise pytest.fail.Exception(f"{target.name}: {error}", pytrace=False) from None
+    try:
+        journal = plugin.journal(pytestconfig)
+    except OSError as error:
+        text = no_room(plugin.directory(pytestconfig), error)
+        raise pytest.fail.Exception(text, pytrace=False) from None
     journal.target = target.name
     examples = pytestconfig.option.kv_examples or plugin.profile(pytestconfig).examples
     found: dict[tuple[str, ...], Part] = {}
@@ -63,8 +66,7 @@ def test_fuzz(
                 if lost
                 else find(target.make, target.name, family.name, run, wrong)
             )
-            saved = save(finding, target, plugin.directory(pytestconfig))
-            session.known[key] = told(finding, saved)
+            session.known[key] = keep(finding, target, plugin.directory(pytestconfig))
         found[key] = session.known[key]
         if lost:
             session.lost.add(target.name)

@@ -13,10 +13,12 @@ import pytest
 
 from kvexact.fuzz import plugin
 from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.failure import Signature
 from kvexact.fuzz.items import PROFILES
 from kvexact.fuzz.plugin_report import distinct
 from kvexact.fuzz.summary import complaints, merge, summary
 from kvexact.fuzz.targets import NamedTarget
+from kvexact.fuzz.trace import parse
 from kvexact.impl.adapters.example import ExampleCache
 
 pytest_plugins = ["pytester"]
@@ -353,3 +355,44 @@ def test_facts_not_told_are_named_once_for_all_groups_and_layer_sets() -> None:
     counts.unchecked.update(["g0.s0.k.view", "g1.s2.k.view", "host.row_bytes"])
     lines = summary({("it", "padded"): counts})
     assert "  facts not told: host.row_bytes, k.view" in lines
+
+
+#: A plugin that has a call of the system find no room on disk.
+FULL = """
+import errno, os
+
+def full(*args):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+os.{call} = full
+"""
+
+
+def test_a_full_disk_is_a_line_where_no_journal_can_be_made(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(full=FULL.format(call="posix_fallocate"))
+    result = pytester.runpytest_subprocess(
+        "-p", "full", *QUICK, "-k", "batch", "--kv-target", "own:Small"
+    )
+    assert result.ret == 1
+    (line,) = lines_with(result, "No space left on device; free some room or name another")
+    assert line.startswith(str(pytester.path / "artifacts"))
+    assert not lines_with(result, "Traceback") + lines_with(result, "Errno")
+    assert not (pytester.path / "artifacts").exists()
+
+
+def test_a_full_disk_leaves_the_failure_and_its_trace_in_the_report(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(full=FULL.format(call="fsync"))
+    result = pytester.runpytest_subprocess(
+        "-p", "full", *QUICK, "-k", "one_group", "--kv-target", BUG
+    )
+    assert result.ret == 1
+    assert lines_with(result, "FAILED ")
+    assert not lines_with(result, "Traceback") + lines_with(result, "OSError")
+    (last,) = lines_with(result, "not saved: ")
+    assert "No space left on device; free some room or name another directory by" in last
+    (trace,) = lines_with(result, "  trace  ")
+    loaded = parse(trace.removeprefix("  trace  ").encode())
+    assert str(Signature(*loaded.signature)) in result.stdout.str()
+    assert not (pytester.path / "artifacts").exists()
