@@ -135,9 +135,10 @@ class Isolated(Target):
 
     def apply(self, op: Op, rows: Rows | None) -> Result:
         """See `Target`."""
-        channel = self._isolation.start().channel
+        process = self._isolation.start()
+        channel = process.channel
         channel.send_op(op, None if rows is None else channel.segments["rows"].put(rows))
-        answer = self._answer()
+        answer = self._answer(process)
         if answer is DONE:
             return None
         if answer.refused:
@@ -178,17 +179,17 @@ class Isolated(Target):
 
     def _call(self, call: Call, factor: int = 1) -> Answer:
         """Send a call and wait for its answer; see `_answer`."""
-        self._isolation.start().channel.send(call)
-        return self._answer(factor)
+        process = self._isolation.start()
+        process.channel.send(call)
+        return self._answer(process, factor)
 
-    def _answer(self, factor: int = 1) -> Answer:
+    def _answer(self, process: TargetProcess, factor: int = 1) -> Answer:
         """Wait for an answer; a process that is of no more use is gone after it.
 
         Raises:
             Wrong: what the target raised, or did to its process.
         """
         isolation = self._isolation
-        process = isolation.start()
         try:
             answer = process.receive(isolation.limits.deadline_s * factor)
         except (Wrong, Unavailable):

@@ -229,6 +229,22 @@ def test_what_is_said_to_lie_in_shared_memory_makes_no_room_for_itself() -> None
     os.close(segment.descriptor)
 
 
+def test_arrays_cross_whatever_their_form() -> None:
+    segment = Segment(os.memfd_create("segment"))
+    plain = np.arange(6 * 10**4, dtype=np.uint32).view(np.uint8).reshape(6, -1, 4)
+    arrays = (plain[:, ::2], plain[:0], plain.T, np.array(7, np.uint8))
+    found = segment.arrays(segment.put(arrays))
+    assert all(map(np.array_equal, arrays, found))
+    os.close(segment.descriptor)
+
+
+def test_an_op_with_long_numbers_is_refused_like_any() -> None:
+    ops = (Allocate(0, 0, (2**64,)), Zero(1, 2**64, ()), Free(2, 0, (-(2**63) - 1,)), *OPS[:1])
+    with closing(Isolation(find_target("cpu"))) as isolation:
+        run, wrong = execute(isolation.make(), GEOMETRY, ops)
+    assert (wrong, run.recorded) == (None, [*["refused:range"] * 3, "acted"])
+
+
 def test_a_young_process_that_is_killed_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
