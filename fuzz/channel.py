@@ -8,6 +8,7 @@ is there, how long it is and what it is: nothing wakes a process on the same cor
 import mmap
 import os
 import select
+import sys
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -224,7 +225,8 @@ class Channel:
 
     def call(self) -> Call | Apply:
         """The next call."""
-        rung = os.eventfd_read(self._bell)
+        # As `os.eventfd_read`, which a signal that is handled here would end.
+        rung = int.from_bytes(os.read(self._bell, 8), sys.byteorder)
         found: Call | Apply = _DECODE[rung & 255](self._from_there.read(rung >> 8))
         return found
 

@@ -113,6 +113,15 @@ class MovesAway(AtZero):
         os.setpgid(0, os.getpgid(os.getppid()))
 
 
+class Ticks(CpuEngine):
+    """Signals that it handles come all the time, most of them while it waits for a call."""
+
+    def open(self, geometry: Geometry) -> Facts:
+        signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        return super().open(geometry)
+
+
 class RingsNonsense(AtZero):
     """A stray write into all that wakes the other side: a petabyte has come, or a call."""
 

@@ -268,6 +268,15 @@ def test_a_process_that_is_stopped_is_noticed_though_it_reads_nothing() -> None:
     assert raised.value.outcome == "hang"
 
 
+def test_signals_that_a_target_handles_do_not_end_it() -> None:
+    with closing(Isolation(find_target("hostile_targets:Ticks"))) as isolation:
+        run = Run(isolation.make(), GEOMETRY)
+        assert run.open()
+        for op in OPS:
+            time.sleep(0.01)
+            assert run.step(op) == "acted"
+
+
 @pytest.mark.parametrize("target", ["cpu", "example"])
 def test_an_area_is_what_the_target_shows_after_every_op(target: str) -> None:
     """Whether it lies in shared memory (of cpu) or is copied there (of the example).
