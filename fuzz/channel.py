@@ -115,7 +115,7 @@ class Segment:
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self._size = 0
+        self._size = -1  # not even nothing is mapped
 
     def _map(self, size: int) -> None:
         self._memory = mmap.mmap(self.descriptor, _room(size))

@@ -245,6 +245,14 @@ def test_an_op_with_long_numbers_is_refused_like_any() -> None:
     assert (wrong, run.recorded) == (None, [*["refused:range"] * 3, "acted"])
 
 
+def test_nothing_at_all_crosses_whole() -> None:
+    """As the first thing that crosses, too."""
+    segment = Segment(os.memfd_create("segment"))
+    (array,) = segment.arrays(segment.put((np.empty((0, 1, 8), np.uint8),)))
+    assert array.shape == (0, 1, 8)
+    os.close(segment.descriptor)
+
+
 def test_a_young_process_that_is_killed_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
