@@ -10,6 +10,7 @@ import os
 import select
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -84,6 +85,23 @@ class Odd(msgspec.Struct, frozen=True, array_like=True, tag="odd"):
         return self.text
 
 
+class OddParts(msgspec.Struct, frozen=True, array_like=True, tag="odd parts"):
+    """Stands for an answer to an op on requests of which some parts are nothing that it may hold.
+
+    Attributes:
+        plain: the answer with the other parts.
+        odd: how these show themselves, by their names.
+    """
+
+    plain: Decided
+    odd: dict[str, str]
+
+    def answer(self) -> Decided:
+        """The answer, with an `Odd` for each of these parts."""
+        parts: dict[str, Any] = {name: Odd(text) for name, text in self.odd.items()}
+        return replace(self.plain, **parts)
+
+
 class Answer(msgspec.Struct, frozen=True, array_like=True):
     """What came of a call.
 
@@ -101,7 +119,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
     value: Any = None
     read: Shapes | None = None
-    told: bool | Decided | Odd | None = None
+    told: bool | Decided | Odd | OddParts | None = None
     refused: tuple[str, str] | None = None
     raised: Raised | None = None
     unavailable: str | None = None

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kvexact.fuzz.channel import DONE, Answer, Ask, Call, Load, Prepare, Raised
+from kvexact.fuzz.channel import DONE, Answer, Ask, Call, Load, OddParts, Prepare, Raised
 from kvexact.fuzz.target_process import Limits, TargetProcess, start_process
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.fuzz.wrong import Outcome, Wrong
@@ -143,6 +143,8 @@ class Isolated(Target):
             return None
         if answer.refused:
             raise Refused(*answer.refused)
+        if isinstance(answer.told, OddParts):
+            return answer.told.answer()
         if answer.read is None:
             return answer.told  # type: ignore[return-value]  # what is odd is judged as such
         return channel.segments["read"].arrays(answer.read)

@@ -25,6 +25,7 @@ from kvexact.fuzz.channel import (
     Channel,
     Load,
     Odd,
+    OddParts,
     Prepare,
     Raised,
     Shapes,
@@ -193,20 +194,26 @@ class _Server:
         return view.size
 
 
-def _as_sent(answer: Decided) -> Decided | Odd:
-    """The same, if it comes out at the other end as it is: of plain tuples, ints and bools."""
+def _as_sent(answer: Decided) -> Decided | OddParts:
+    """The same, with all that is no plain tuple, int or bool shown apart."""
+    crossed = _crossed(answer, Decided)
+    if isinstance(crossed, Decided):
+        return crossed
+    parts = {item.name: _crossed(getattr(answer, item.name), item.type) for item in fields(Decided)}
+    odd = {name: part.text for name, part in parts.items() if isinstance(part, Odd)}
+    plain = {name: part for name, part in parts.items() if name not in odd}
+    return OddParts(Decided(**{"free": (0, 0), **plain}), odd)
+
+
+def _crossed(value: object, kind: Any) -> Any:
+    """What comes out at the other end, if that is the same; else an `Odd` for it."""
     try:
-        plain = msgspec.convert(msgspec.to_builtins(answer), Decided)
-        if _parts(plain) == _parts(answer):
-            return plain
+        crossed = msgspec.convert(msgspec.to_builtins(value), kind)
+        if repr(crossed) == repr(value):
+            return crossed
     except Exception:  # noqa: BLE001, S110 - what an answer holds may raise anything
         pass
-    return Odd(in_short(answer))
-
-
-def _parts(answer: Decided) -> list[str]:
-    """What it holds, with all types."""
-    return [repr(getattr(answer, item.name)) for item in fields(Decided)]
+    return Odd(in_short(value))
 
 
 def _told(error: BaseException) -> Raised:
