@@ -92,12 +92,16 @@ class Family:
     @property
     def encodes(self) -> bool:
         """Whether it writes real values."""
-        return self.weights.get("write_values", 0) > 0
+        return self.draws("write_values")
 
     @property
     def serves(self) -> bool:
         """Whether its ops are ops on requests."""
-        return self.weights.get("admit", 0) > 0
+        return self.draws("admit")
+
+    def draws(self, kind: str) -> bool:
+        """Whether ops of this kind are drawn, for targets that have it."""
+        return self.weights.get(kind, 0) > 0
 
     def lacking(self, op_kinds: Collection[str]) -> str:
         """What a target lacks to be fuzzed with it, in words; empty: nothing."""

@@ -8,6 +8,7 @@ from kvexact.fuzz.family import Family
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.impl.target import Target
+from kvexact.refmodel.ops import OPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ def families_of(target: type[Target] | Target, wanted: Collection[str] = ()) -> 
     """The families that mean something for a target; those of them that are wanted, if any are.
 
     Raises:
-        ValueError: a family does not exist, is wanted in vain, or none is left.
+        ValueError: a family does not exist, is wanted in vain, or none is left; or an op kind that
+            the target names does not exist, or none of its families sends it.
     """
     suiting = (*FAMILIES, *(TIMED if target.is_async else ()), *SERVING)
     able = suiting if target.families is None else target.families
@@ -72,6 +74,7 @@ def families_of(target: type[Target] | Target, wanted: Collection[str] = ()) -> 
                 f"family {name!r} shows nothing on a target without {lacking}; leave it out, or "
                 f"name these in `op_kinds`"
             )
+    _check_op_kinds(target.op_kinds, () if wanted else names)
     names = tuple(name for name in names if not EVERY_FAMILY[name].lacking(target.op_kinds))
     # Where no refusal is promised, no illegal op is sent, and that family shows nothing of its own.
     if not target.op_refusals:
@@ -89,3 +92,18 @@ def families_of(target: type[Target] | Target, wanted: Collection[str] = ()) -> 
     if not names:
         raise ValueError(f"no family is left to fuzz; name some of {', '.join(FAMILIES)}")
     return [EVERY_FAMILY[name] for name in names]
+
+
+def _check_op_kinds(op_kinds: Collection[str], names: Sequence[str]) -> None:
+    """Raise where one does not exist, or all of these families that draw it lack others."""
+    strange = sorted(set(op_kinds) - set(OPS))
+    if strange:
+        raise ValueError(f"op kind {strange[0]!r} does not exist; use some of {', '.join(OPS)}")
+    for kind in sorted(op_kinds):
+        draw_it = [EVERY_FAMILY[name] for name in names if EVERY_FAMILY[name].draws(kind)]
+        lacking = [family.lacking(op_kinds) for family in draw_it]
+        if lacking and all(lacking):
+            raise ValueError(
+                f"op kind {kind!r} is never sent to a target without {lacking[0]}; name these in "
+                f"`op_kinds`, too, or leave it out"
+            )

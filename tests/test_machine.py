@@ -199,6 +199,12 @@ def test_families_fit_the_target() -> None:
     with pytest.raises(ValueError, match="family 'paddded' does not exist; use one_group, "):
         families_of(Wrong)
 
+    class Misspelt(ExampleCache):
+        op_kinds = ExampleCache.op_kinds | {"evicts"}
+
+    with pytest.raises(ValueError, match="op kind 'evicts' does not exist; use some of allocate, "):
+        families_of(Misspelt)
+
 
 def test_families_that_are_wanted() -> None:
     wanted = families_of(CpuEngine, ("padded", "refusals", "padded"))

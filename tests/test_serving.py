@@ -83,7 +83,8 @@ def test_answers_come_from_another_process() -> None:
                 numbered_example(target, family, number, 0, counts) for target, counts in targets
             )
             assert one.run.recorded == other.run.recorded
-            how = [e.wrong and (e.wrong.outcome, e.wrong.want) for e in (one, other)]
+            wrong = [e.wrong for e in (one, other)]
+            how = [w and (w.outcome, w.text, w.want, w.got) for w in wrong]
             assert how[0] == how[1]
             assert digest(one.run.serve.answers) == digest(other.run.serve.answers)
         isolation.close()
@@ -199,6 +200,13 @@ def test_families_of_requests_are_for_targets_that_have_them() -> None:
         families_of(Blocks, ["serving"])
     with pytest.raises(ValueError, match="a target without allocate"):
         families_of(ServingTarget, ["one_group"])
+
+    class Few(ServingTarget):
+        op_kinds = ServingTarget.op_kinds - {"store", "lookup"}
+
+    with pytest.raises(ValueError, match="'admit' is never sent to a target without store, lookup"):
+        families_of(Few)
+    assert [family.name for family in families_of(Few, ["planning"])] == ["planning"]
 
 
 def test_equal_answers_have_equal_digests() -> None:
