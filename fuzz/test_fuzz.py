@@ -4,7 +4,7 @@ An item is one shard of one family on one target; ``--kv-target`` says which tar
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -13,11 +13,12 @@ from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.explained import explain_failure
 from kvexact.fuzz.finding import as_it_is, find, is_lost
 from kvexact.fuzz.items import Item, items_of
+from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.machine import failures
 from kvexact.fuzz.plugin_report import Part, keep, no_room
 from kvexact.fuzz.self_check import missed
 from kvexact.fuzz.targets import NamedTarget, why_unavailable
-from kvexact.impl.target import Unavailable
+from kvexact.impl.target import Target, Unavailable
 
 Record = Callable[[str, object], None]
 
@@ -54,8 +55,31 @@ def test_fuzz(
         text = no_room(plugin.directory(pytestconfig), error)
         raise pytest.fail.Exception(text, pytrace=False) from None
     journal.target = target.name
-    examples = pytestconfig.option.kv_examples or plugin.profile(pytestconfig).examples
     found: dict[tuple[str, ...], Part] = {}
+    messages = []
+    try:
+        found.update(_findings(item, made, counts, journal, pytestconfig))
+    except Unavailable as error:  # later than it should say so
+        messages.append(f"{target.name}: {error}")
+    did = {"target": target.name, "family": family.name, "counts": counts.to_json()}
+    about = {"target": target.name, "family": family.name, "seed": item.seed}
+    numbers = {"ops": counts.acted, "geometries": counts.geometries.total()}
+    for name, value in {**about, **numbers}.items():
+        record_property(f"kvexact_{name}", value)
+    record_property("kvexact_counts", json.dumps(did, sort_keys=True))
+    if found:
+        record_property("kvexact_findings", json.dumps(list(found.values())))
+    messages += [part["message"] for part in found.values()]
+    if messages:
+        pytest.fail("\n".join(messages), pytrace=False)
+
+
+def _findings(
+    item: Item, made: Target, counts: Counts, journal: Journal, config: pytest.Config
+) -> Iterator[tuple[tuple[str, ...], Part]]:
+    """What an item finds, by target and signature; ends where the device is lost."""
+    target, family, session = item.target, item.family, config.stash[plugin.SESSION]
+    examples = config.option.kv_examples or plugin.profile(config).examples
     for run, wrong in failures(made, family, item.seed, examples, counts, journal=journal):
         failure = explain_failure(run, wrong)
         key = (target.name, *failure.signature)
@@ -66,17 +90,8 @@ def test_fuzz(
                 if lost
                 else find(target.make, target.name, family.name, run, wrong)
             )
-            session.known[key] = keep(finding, target, plugin.directory(pytestconfig))
-        found[key] = session.known[key]
+            session.known[key] = keep(finding, target, plugin.directory(config))
+        yield key, session.known[key]
         if lost:
             session.lost.add(target.name)
-            break
-    did = {"target": target.name, "family": family.name, "counts": counts.to_json()}
-    about = {"target": target.name, "family": family.name, "seed": item.seed}
-    numbers = {"ops": counts.acted, "geometries": counts.geometries.total()}
-    for name, value in {**about, **numbers}.items():
-        record_property(f"kvexact_{name}", value)
-    record_property("kvexact_counts", json.dumps(did, sort_keys=True))
-    if found:
-        record_property("kvexact_findings", json.dumps(list(found.values())))
-        pytest.fail("\n".join(part["message"] for part in found.values()), pytrace=False)
+            return

@@ -52,6 +52,17 @@ class Lost(Small):
     families = ("one_group", "no_group")
 
 
+class SaysSoLate(Small):
+    families = ("padded",)
+    opened = 0
+
+    def open(self, geometry):
+        SaysSoLate.opened += 1
+        if SaysSoLate.opened > 5:
+            raise Unavailable("it ran out: buy another one")
+        return super().open(geometry)
+
+
 class NoFamily(Small):
     families = ("refusals",)
 
@@ -209,11 +220,16 @@ def test_target_that_is_unavailable_fails_one_item(pytester: pytest.Pytester) ->
     result.stdout.fnmatch_lines(["own:Away: no such thing here: buy one"])
 
 
-def test_target_that_cannot_be_made_fails_in_one_line(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest_subprocess(*QUICK, "--kv-target", "own:CannotBeMade")
+def test_targets_that_cannot_be_made_or_go_on_fail_in_one_line(
+    pytester: pytest.Pytester,
+) -> None:
+    names = ("--kv-target", "own:CannotBeMade", "--kv-target", "own:SaysSoLate")
+    result = pytester.runpytest_subprocess(*QUICK, *names)
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["own:CannotBeMade: making it raised OSError: no room"])
-    assert not lines_with(result, "Traceback")
+    lines = ["own:CannotBeMade: making it raised OSError: no room"]
+    lines += ["own:SaysSoLate: it ran out: buy another one"]
+    result.stdout.fnmatch_lines(lines)
+    assert not lines_with(result, "During handling") + lines_with(result, "raise ")
 
 
 def test_nothing_is_reduced_on_a_device_that_is_gone(pytester: pytest.Pytester) -> None:
