@@ -144,8 +144,8 @@ class Serving(Requests):
             zip(self.needed(request, end), told.taken, strict=True)
         ):
             if len(blocks) != needed:
-                text = f"group {group} took {len(blocks)} blocks for positions {start} to {end},"
-                raise Inadmissible("taken", f"{text} not {needed}", "number")
+                text = f"group {group} took {len(blocks)} blocks for {end - start} positions from"
+                raise Inadmissible("taken", f"{text} {start}, not {needed}", "number")
             for block in blocks:
                 if self.references[block]:
                     text = f"group {group} took block {block}, which stands in a table"

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from kvexact.refmodel import ops
+    from kvexact.refmodel.answer import HOLE, Answer
     from kvexact.refmodel.ops import Handle, Job, Move, Pair, Slot
     from kvexact.refmodel.spec import Geometry, GeometryError, Group, Host, LayerSet, Refused
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "HOLE",
+    "Answer",
     "DeviceLost",
     "Facts",
     "FreeBytes",
@@ -49,6 +52,7 @@ __all__ = [
 
 _HOMES = {
     "kvexact.refmodel.spec": "Geometry GeometryError Group Host LayerSet Refused",
+    "kvexact.refmodel.answer": "HOLE Answer",
     "kvexact.refmodel.ops": "Handle Job Move Pair Slot",
     "kvexact.impl.target": "DeviceLost Facts FreeBytes OutOfBounds Rows Target Unavailable",
     "kvexact.fuzz.reproduce": "check",
