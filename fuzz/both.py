@@ -10,8 +10,9 @@ from kvexact.fuzz.names import Names
 from kvexact.fuzz.rows import compare_rows, rows_for
 from kvexact.fuzz.serve import Serve, can_serve, has_acted
 from kvexact.fuzz.timed import END, take_answer
-from kvexact.fuzz.wrong import raised_by, said, verdicts_differ
+from kvexact.fuzz.wrong import Wrong, raised_by, said, verdicts_differ
 from kvexact.impl.target import Result, Rows, Target
+from kvexact.refmodel.answers import in_short
 from kvexact.refmodel.cache import Cache, Effect
 from kvexact.refmodel.ops import (
     BLOCK_OPS,
@@ -35,6 +36,8 @@ from kvexact.refmodel.timed_ops import Fence, Poll
 
 _WRITES = (WriteTokens, WriteValues)
 _READS = (Read, ReadValues)
+#: Ops on blocks, and in time, that have a result.
+_WITH_RESULT = (Read, ReadValues, Poll)
 #: What ops are on, by kind: a run has ops on blocks or on requests; ops in time go with both.
 _SORTS = {
     **dict.fromkeys(BLOCK_OPS, "blocks"),
@@ -113,6 +116,9 @@ class Both:
         if predicted is not None:
             self.areas.compare(bound)
             return f"refused:{predicted}"
+        if read is not None and not isinstance(bound, _WITH_RESULT):
+            text = f"this op has no result; it must return None, not {in_short(read)}"
+            raise Wrong("rows", bound, text, None, read)
         self.areas.adopt_free(bound, (bound,))
         effect = self._change((bound,))
         if self.target.is_async:

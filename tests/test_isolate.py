@@ -16,6 +16,7 @@ from kvexact.fuzz.campaign import place, run_example
 from kvexact.fuzz.channel import Segment
 from kvexact.fuzz.choose import Prng
 from kvexact.fuzz.counts import Counts
+from kvexact.fuzz.explained import explain_failure
 from kvexact.fuzz.failure import Signature
 from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.isolate import HANGS_MOST, Isolation
@@ -363,6 +364,27 @@ def test_a_fault_in_the_bytes_is_the_same_failure(fault: str) -> None:
                     texts.append((seed, example.wrong.outcome, example.wrong.text))
                     break
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        ("AnswersAll", "True"),
+        ("AnswersAllInRows", "(array([[0, 0]], dtype=uint8),)"),
+        ("AnswersAllAsRequests", "Answer(free=(0, 0), accepted=True, hit=0, "),
+        ("AnswersAllInWords", "'done'"),
+    ],
+)
+def test_a_result_of_an_op_that_has_none_is_wrong(target: str, shown: str) -> None:
+    named = find_target(f"odd_targets:{target}")
+    with closing(Isolation(named)) as isolation:
+        for made in (named.make(), isolation.make()):
+            run, wrong = execute(made, GEOMETRY, OPS)
+            assert wrong is not None
+            failure = explain_failure(run, wrong)
+            assert failure.signature == Signature("rows", "allocate", "shape", "")
+            line = "op 0 allocate(0, 1): this op has no result; it must return None, not "
+            assert failure.lines[0].startswith(line + shown)
 
 
 def test_rows_and_areas_cross_whole() -> None:
