@@ -1,6 +1,8 @@
 """Handles of blocks and places of chunks, as a run has met them: what a drawn op may name."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from kvexact.refmodel.ops import (
     Allocate,
@@ -52,23 +54,46 @@ class Names:
 
     def follow(self, op: ByteOp) -> None:
         """Note what an op did that was accepted; its blocks are ids."""
-        match op:
-            case Allocate(id=op_id, group=group, blocks=blocks):
-                self.claimed.claim(op)
-                for nth, block in enumerate(blocks):
-                    self.live[group][block] = Handle(op_id, nth)
-            case Free(group=group, blocks=names):
-                for name in names:
-                    self.freed.append(self.live[group].pop(block_id(name)))
-                    del self.freed[:-_REMEMBERED]
-            case Offload(id=op_id, jobs=jobs):
-                self.jobs.append(op_id)
-                self.stored += [(move.host_slot, move.part) for job in jobs for move in job.moves]
-                del self.stored[:-_REMEMBERED]
-            case Restore(id=op_id):
-                self.jobs.append(op_id)
-            case Reset():
-                for of_group in self.live:
-                    self.freed += of_group.values()
-                    of_group.clear()
-                del self.freed[:-_REMEMBERED]
+        follows = _FOLLOWS.get(type(op))
+        if follows:
+            follows(self, op)
+
+
+def _allocate(names: Names, op: Allocate) -> None:
+    names.claimed.claim(op)
+    live = names.live[op.group]
+    for nth, block in enumerate(op.blocks):
+        live[block] = Handle(op.id, nth)
+
+
+def _free(names: Names, op: Free) -> None:
+    live = names.live[op.group]
+    names.freed += [live.pop(block_id(name)) for name in op.blocks]
+    del names.freed[:-_REMEMBERED]
+
+
+def _offload(names: Names, op: Offload) -> None:
+    names.jobs.append(op.id)
+    names.stored += [(slot, part) for _, moves in op.jobs for _, slot, part in moves]
+    del names.stored[:-_REMEMBERED]
+
+
+def _restore(names: Names, op: Restore) -> None:
+    names.jobs.append(op.id)
+
+
+def _reset(names: Names, _: Reset) -> None:
+    for of_group in names.live:
+        names.freed += of_group.values()
+        of_group.clear()
+    del names.freed[:-_REMEMBERED]
+
+
+#: By type of an op, what it makes of names; of others nothing.
+_FOLLOWS: dict[type[ByteOp], Callable[[Names, Any], None]] = {
+    Allocate: _allocate,
+    Free: _free,
+    Offload: _offload,
+    Restore: _restore,
+    Reset: _reset,
+}

@@ -197,12 +197,12 @@ class Cache(Rows):
     def _of_slots(self, group: int, named: list[Slot]) -> Addresses:
         """Addresses of the cells of slots, at least one, row after row."""
         cells = self._places[group].cells
-        return np.concatenate([cells[block][token] for block, token in named])
+        return _joined([cells[block][token] for block, token in named])
 
     def _of_blocks(self, group: int, blocks: Sequence[Block]) -> Addresses:
         """Addresses of the content of blocks, at least one, one after the other."""
         images = self._places[group].images
-        return np.concatenate([images[block] for block in blocks])
+        return _joined([images[block] for block in blocks])
 
     def _zero(self, op: Zero | Allocate) -> Effect:
         if not op.blocks:
@@ -281,7 +281,7 @@ class Cache(Rows):
     def _of_moves(self, group: int, moves: Sequence[Move]) -> tuple[Addresses, Addresses, int]:
         """Addresses of moves, at least one, in the pool and in the host tier; bytes of a word."""
         parts = self._places[group].parts
-        there = np.concatenate([parts[slot, part] for _, slot, part in moves])
+        there = _joined([parts[slot, part] for _, slot, part in moves])
         here = self._of_blocks(group, [move.block for move in moves])
         return here, there, self._layouts[group].image_word
 
@@ -302,6 +302,11 @@ class Cache(Rows):
         Evict: _evict,
         Reset: _reset,
     }
+
+
+def _joined(parts: list[Addresses]) -> Addresses:
+    """All of these, at least one; the only one is no copy."""
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 def in_words(data: Bytes, size: int) -> Words:

@@ -91,8 +91,8 @@ class Cache:
         scratch.words[: len(slots)] = slots
         end = start
         for data in rows:
-            scratch.bytes[end : end + data.size] = data.reshape(-1)
-            end += data.size
+            start_of_set, end = end, end + data.size
+            scratch.memory[start_of_set:end] = data.ravel().data
         self.device.push(COMPUTE, nbytes)
         self._scatter("write", index, op.slots, start)
 

@@ -51,14 +51,16 @@ class Scratch:
 
     Attributes:
         bytes, words: the host's side, as bytes and as 64-bit integers.
+        memory: the same bytes, where short runs are copied with less ado.
         host: address of the host's side.
         device: address of the device's side; where they differ, push and pull copy between them.
     """
 
-    __slots__ = ("bytes", "device", "host", "words")
+    __slots__ = ("bytes", "device", "host", "memory", "words")
 
     def __init__(self, data: Bytes, host: int, device: int) -> None:
         self.bytes = data
+        self.memory = memoryview(data)  # type: ignore[arg-type]
         self.words: Words = data.view(np.int64)
         self.host = host
         self.device = device
