@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from kvexact.impl.simulation.copying import Sides, are_kept, move, read, write
 from kvexact.impl.simulation.memory import Memory
 from kvexact.impl.simulation.work import Copy, Fill, Work, call, perform, size
 
@@ -62,7 +63,7 @@ class Action:
         order: when its sources may be read.
         stream: the name of the stream that it is in, for people.
         number: how many were queued before it.
-        found: as of `Memory.copy`, if all items are copies; -1: not known.
+        sides: where all items are copies that were found in two areas, these; None: not known.
 
     Attributes:
         parts: empty, until it is taken apart.
@@ -74,7 +75,6 @@ class Action:
     __slots__ = (
         "after",
         "done",
-        "found",
         "is_apart",
         "items",
         "key",
@@ -84,6 +84,7 @@ class Action:
         "order",
         "parts",
         "phases",
+        "sides",
         "split",
         "staged",
         "stream",
@@ -100,11 +101,11 @@ class Action:
         order: Order = Order.STREAM,
         stream: str = "",
         number: int = 0,
-        found: int = -1,
+        sides: Sides | None = None,
     ) -> None:
         self.key = key
         self.number = number
-        self.found = found
+        self.sides = sides
         self.what = what
         self.items = items
         self.split = split
@@ -126,14 +127,11 @@ class Action:
         if not self.is_apart:
             self.is_apart = True
             parts = self.parts = self.split(self.key, [size(item) for item in self.items])
-            if self.found >= 0:
-                self.phases = [_UNREAD] * len(parts)
-                return
-            copies = [at for at, item in enumerate(self.items) if isinstance(item, Copy)]
-            self.phases = [_READ] * len(parts)  # a part without copies has nothing to read ahead
-            for number, part in enumerate(parts if copies else ()):
-                if not {*copies}.isdisjoint([piece[0] for piece in part]):
-                    self.phases[number] = _UNREAD
+            self.phases = [_UNREAD] * len(parts)
+            if self.sides is None:  # a part without copies has nothing to read ahead
+                for number, part in enumerate(parts):
+                    if not [one for one in part if isinstance(self.items[one[0]], Copy)]:
+                        self.phases[number] = _READ
 
     def is_read(self) -> bool:
         """Whether no source remains to be read."""
@@ -217,7 +215,10 @@ class Action:
             for _, part in self.rest():
                 self.advance(part, memory)
         else:  # what was never taken apart goes as it is
-            perform(self.items, memory, self.found)
+            if self.sides is not None and are_kept(self.sides):
+                move(self.items, self.sides)
+            else:
+                perform(self.items, memory)
             self.done = True
 
     def release(self) -> list["Action"]:
@@ -231,6 +232,8 @@ class Action:
         return ready
 
     def _read(self, part: int, memory: Memory) -> list[bytes]:
+        if self.sides is not None and are_kept(self.sides):
+            return read(self.items, self.parts[part], self.sides)
         found = []
         for index, start, end in self.parts[part]:
             item = self.items[index]
@@ -239,6 +242,9 @@ class Action:
         return found
 
     def _write(self, part: int, memory: Memory) -> None:
+        if self.sides is not None and are_kept(self.sides):
+            write(self.items, self.parts[part], self.sides, self.staged.pop(part))
+            return
         staged = iter(self.staged.pop(part, ()))
         for index, start, end in self.parts[part]:
             item = self.items[index]

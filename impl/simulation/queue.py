@@ -5,6 +5,7 @@ from operator import attrgetter
 
 from kvexact.impl.notes import Did, Note
 from kvexact.impl.simulation.actions import END, REST, Action, Key, Order, Step
+from kvexact.impl.simulation.copying import Sides, move
 from kvexact.impl.simulation.memory import Memory
 from kvexact.impl.simulation.schedules import PATIENCE, Point, Schedule
 from kvexact.impl.simulation.work import Work, perform
@@ -58,11 +59,14 @@ class Queue:
         self._queued = 0
         self._idle = 0
 
-    def perform(self, items: Sequence[Work], found: int) -> None:
+    def perform(self, items: Sequence[Work], sides: Sides | None) -> None:
         """Do work at once, where nothing is pending. Raises `OutOfBounds`."""
         self.is_running = True
         try:
-            perform(items, self.memory, found)
+            if sides is None:
+                perform(items, self.memory)
+            else:
+                move(items, sides)
         finally:
             self.is_running = False
 
@@ -74,12 +78,12 @@ class Queue:
         after: tuple[Action, ...],
         order: Order = _STREAM,
         stream: str = "",
-        found: int = -1,
+        sides: Sides | None = None,
     ) -> Action:
         """Queue an action. Time passes. Raises `OutOfBounds`."""
         number = self._queued = self._queued + 1
         split = self.schedule.split
-        action = Action(key, what, items, split, after, order, stream, number, found)
+        action = Action(key, what, items, split, after, order, stream, number, sides)
         self.pending.append(action)
         if not action.missing or order is not _STREAM:
             self.open.append(action)

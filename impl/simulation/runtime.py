@@ -5,9 +5,11 @@ until the schedule runs it. docs/time.md has the rules, with their sources, by t
 """
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from kvexact.impl.notes import Did, Note
 from kvexact.impl.simulation.actions import Action, Key, Order
+from kvexact.impl.simulation.copying import Sides
 from kvexact.impl.simulation.hazards import Hazard, pending_reads, pending_writes
 from kvexact.impl.simulation.memory import Area, Kind, Memory, Range
 from kvexact.impl.simulation.queue import Queue
@@ -73,12 +75,14 @@ class Runtime:
             Undefined: source and target overlap.
         """
         copies = [_made(Copy, (target, source, nbytes))]
-        kinds = self._kind(source, nbytes), self._kind(target, nbytes)
+        source_area, target_area = self._area(source, nbytes), self._area(target, nbytes)
         if abs(target - source) < nbytes:
             raise Undefined("source and target overlap")
         key = self._key()
-        action = self._submit(key, "memcpy", copies, stream, found=self.memory.released)
-        if _DEVICE not in kinds and action is not None:
+        sides = target_area, source_area
+        action = self._submit(key, "memcpy", copies, stream, sides=sides)
+        is_on_host = source_area.kind is not _DEVICE and target_area.kind is not _DEVICE
+        if is_on_host and action is not None:
             self._queue.finish(key, [action])
 
     def memcpy_batch_async(
@@ -99,12 +103,13 @@ class Runtime:
         if stream is self.legacy:
             raise ValueError("a batch cannot be queued in the legacy default stream")
         copies = [_made(Copy, one) for one in zip(targets, sources, sizes, strict=True)]
-        for starts in (targets, sources):
-            for area in self.memory.find_all(starts, sizes):
-                self._require_kept(area)
-        require_independent(copies)
-        found = self.memory.released
-        self._submit(self._key(), "memcpy batch", copies, stream, order, found)
+        found = self.memory.find_all(targets, sizes), self.memory.find_all(sources, sizes)
+        for area in chain(*found):
+            self._require_kept(area)
+        written, read = found
+        require_independent(copies, apart=not {*written} & {*read})
+        sides = (written[0], read[0]) if len(written) == len(read) == 1 else None
+        self._submit(self._key(), "memcpy batch", copies, stream, order, sides)
 
     def memset_async(self, target: int, value: int, nbytes: int, stream: Stream) -> None:
         """Fill bytes in stream order (rule M1).
@@ -115,7 +120,7 @@ class Runtime:
         """
         if not 0 <= value <= 0xFF:
             raise ValueError(f"{value} is no byte")
-        if self._kind(target, nbytes) is Kind.PAGEABLE:
+        if self._area(target, nbytes).kind is Kind.PAGEABLE:
             raise ValueError("the device cannot fill pageable memory")
         self._submit(self._key(), "memset", [Fill(target, value, nbytes)], stream)
 
@@ -200,11 +205,11 @@ class Runtime:
         """What may still be read."""
         return pending_reads(self._queue.pending)
 
-    def _kind(self, start: int, nbytes: int) -> Kind:
-        """The kind of memory that a call names. Raises `OutOfBounds`."""
+    def _area(self, start: int, nbytes: int) -> Area:
+        """The memory that a call names. Raises `OutOfBounds`."""
         area = self.memory.find(start, nbytes)
         self._require_kept(area)
-        return area.kind
+        return area
 
     def _require_kept(self, area: Area) -> None:
         if area.start in self._freed:
@@ -224,17 +229,17 @@ class Runtime:
         items: Sequence[Work],
         stream: Stream,
         order: Order = Order.STREAM,
-        found: int = -1,
+        sides: Sides | None = None,
     ) -> Action | None:
         if self._notes is not None:
             self._note(key, what, stream, "queued")
         if self._queue.schedule.eager:
-            self._queue.perform(items, found)
+            self._queue.perform(items, sides)
             if self._notes is not None:
                 self._note(key, what, stream, "ended")
             return None
         before = self._streams.before(stream)
-        stream.tail = self._queue.submit(key, what, items, before, order, stream.name, found)
+        stream.tail = self._queue.submit(key, what, items, before, order, stream.name, sides)
         stream.joined = ()
         return stream.tail
 

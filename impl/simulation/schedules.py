@@ -142,9 +142,10 @@ class Hashed(Schedule):
         for item, size in enumerate(sizes):
             choice = _blend(mood, item * _STEP)
             cut = (choice >> 8) % (size + 1)
-            for start, end, part in ((0, cut, choice & 15), (cut, size, choice >> 4 & 15)):
-                if start < end:
-                    parts[part % count].append(_made(Piece, (item, start, end)))
+            if cut:
+                parts[(choice & 15) % count].append(_made(Piece, (item, 0, cut)))
+            if cut < size:
+                parts[(choice >> 4 & 15) % count].append(_made(Piece, (item, cut, size)))
         return [part for part in parts if part]
 
     def lingers(self, key: Key) -> bool:

@@ -7,7 +7,7 @@ as copies.
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from kvexact.impl.simulation.memory import Memory, Range
 
@@ -94,15 +94,8 @@ def call(item: Call | Tasks, memory: Memory, start: int, end: int) -> None:
         item.function()
 
 
-def perform(items: Sequence[Work], memory: Memory, found: int = -1) -> None:
-    """Do all of it at once. Raises `OutOfBounds`.
-
-    Args:
-        found: as of `Memory.copy`, if all items are copies; -1: not known.
-    """
-    if found >= 0:
-        memory.copy(cast("Sequence[Copy]", items), found)
-        return
+def perform(items: Sequence[Work], memory: Memory) -> None:
+    """Do all of it at once. Raises `OutOfBounds`."""
     copies = [item for item in items if isinstance(item, Copy)]
     if copies:
         memory.copy(copies)
@@ -113,15 +106,19 @@ def perform(items: Sequence[Work], memory: Memory, found: int = -1) -> None:
             call(item, memory, 0, size(item))
 
 
-def require_independent(copies: Sequence[Copy]) -> None:
-    """Raise `Undefined` where a copy writes what it or another of them reads or writes."""
+def require_independent(copies: Sequence[Copy], *, apart: bool = False) -> None:
+    """Raise `Undefined` where a copy writes what it or another of them reads or writes.
+
+    Args:
+        apart: no target is in an area in which a source is.
+    """
     places = sorted([(copy.target, copy.target + copy.nbytes) for copy in copies if copy.nbytes])
     end = 0
     for start, next_end in places:
         if start < end:
             raise Undefined("two copies of one call write the same byte")
         end = next_end
-    for _, source, nbytes in copies:
+    for _, source, nbytes in () if apart else copies:
         # Targets are apart, so a source meets one of them if it meets the last that starts before
         # its end.
         last = bisect_left(places, (source + nbytes,)) - 1
