@@ -10,7 +10,8 @@ from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
-from kvexact.fuzz.isolated import die_with_parent, print_to_stderr
+from kvexact.fuzz.isolated import die_with_parent
+from kvexact.fuzz.printing import print_to_stderr
 from kvexact.impl.target import Unavailable
 
 _END_S = 5.0

@@ -1,8 +1,6 @@
 """``kvexact vectors``: test vectors for implementations in any language, and their check."""
 
-import sys
 from collections.abc import Mapping
-from contextlib import redirect_stdout
 from pathlib import Path
 
 import click
@@ -12,6 +10,7 @@ from kvexact.fuzz.cli import BadInput
 from kvexact.fuzz.cli_targets import able_target
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.families import FAMILIES
+from kvexact.fuzz.printing import printing_to_stderr
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.vectors import INDEX, Case, Json, write
 from kvexact.fuzz.vectors_cases import default_cases
@@ -110,7 +109,7 @@ def _ask(target_name: str, cases: list[Json]) -> dict[str, Json]:
     from kvexact.fuzz.vectors_target import answer
 
     target = able_target(target_name)
-    with redirect_stdout(sys.stderr):  # whatever the target prints
+    with printing_to_stderr():
         return {case["name"]: answer(target.make(), case) for case in cases}
 
 

@@ -30,6 +30,7 @@ from kvexact.fuzz.channel import (
     Raised,
     Shapes,
 )
+from kvexact.fuzz.printing import print_to_stderr
 from kvexact.fuzz.shown import as_view, is_bytes, view_of
 from kvexact.fuzz.targets import NamedTarget, UnknownTarget, find_target
 from kvexact.fuzz.wrong import Wrong, raised, said
@@ -80,11 +81,6 @@ def serve(
 def die_with_parent() -> None:
     """Have the kernel kill this process when the one that started it ends, however it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def print_to_stderr() -> None:
-    """Whatever a target prints, in Python or not, is no part of what a command prints."""
-    os.dup2(2, 1)
 
 
 class _Server:

@@ -6,12 +6,12 @@ A name may end with ``@variant``: which of several that a class stands for, such
 import json
 import subprocess
 import sys
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from kvexact.fuzz.printing import printing_to_stderr
 from kvexact.impl.target import Target, Unavailable
 
 GROUP = "kvexact.targets"
@@ -54,7 +54,7 @@ class NamedTarget:
             Unavailable: it cannot, or its own code fails at it.
         """
         try:
-            with redirect_stdout(sys.stderr):
+            with printing_to_stderr():
                 self.target_type.check_available()
                 return self.target_type()
         except Unavailable:
@@ -90,7 +90,7 @@ def find_target(name: str) -> NamedTarget:
         sys.path.append(here)
     module_name, _, class_name = place.partition(":")
     try:
-        with redirect_stdout(sys.stderr):
+        with printing_to_stderr():
             found: object = import_module(module_name)
         for part in class_name.split("."):
             found = getattr(found, part)
@@ -105,7 +105,8 @@ def find_target(name: str) -> NamedTarget:
         )
     if variant:
         try:
-            found = found.variant(variant)
+            with printing_to_stderr():
+                found = found.variant(variant)
         except ValueError as error:
             raise UnknownTarget(f"target {name!r}: {error}") from error
     return NamedTarget(name, found)
@@ -143,7 +144,7 @@ def try_import(name: str) -> None:
 def why_unavailable(target: NamedTarget) -> str | None:
     """Why a target cannot run here, with the mend; None: it can."""
     try:
-        with redirect_stdout(sys.stderr):
+        with printing_to_stderr():
             target.target_type.check_available()
     except Unavailable as error:
         return str(error)

@@ -15,6 +15,8 @@ from kvexact.fuzz.self_check import _OPS
 from kvexact.fuzz.self_check_copy import GEOMETRY as _GEOMETRY
 from kvexact.fuzz.targets import find_target
 
+KVEXACT = str(Path(sys.executable).with_name("kvexact"))
+
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,11 +51,16 @@ def test_a_module_that_cannot_be_imported_is_one_line(name: str, code: str, word
 
 
 TALKS = """
-import os
+import ctypes, os
 from kvexact.impl.engine.engine import CpuEngine
 print("imported")
+ctypes.CDLL(None).puts(b"imported by another language")
 
 class Talks(CpuEngine):
+    @classmethod
+    def check_available(cls):
+        os.write(1, b"checked by number\\n")
+
     def __init__(self):
         super().__init__()
         print("made")
@@ -74,6 +81,21 @@ def test_what_a_target_prints_is_no_output_of_a_command(
     output, errors = capfd.readouterr()
     assert output == ""
     assert {"imported", "made", "applied", "by number"} <= set(errors.split("\n"))
+
+
+def test_what_a_target_prints_in_the_process_of_a_command_is_none_of_its_output() -> None:
+    Path("kv_talks.py").write_text(TALKS)
+    CliRunner().invoke(main, ["vectors", "write", "--out", "vectors"])
+    told = subprocess.run(
+        [KVEXACT, "vectors", "check", "vectors", "--target", "kv_talks:Talks"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = {"imported", "imported by another language", "checked by number", "by number"}
+    assert said <= set(told.stderr.split("\n"))
+    assert told.stdout.startswith("agree: ")
+    assert told.stdout.count("\n") == 1
 
 
 @pytest.mark.parametrize("target", ["x" * 100_000, "x:" + "y" * 100_000])
