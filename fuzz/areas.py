@@ -27,8 +27,9 @@ class Unsettled:
 
     def cover(self, want: Bytes, got: Bytes) -> bool:
         """Whether all bytes that differ are among them."""
-        np.not_equal(want, got, out=self._wrong)
-        np.logical_or(self._wrong, self.mask, out=self._wrong)
+        wrong = self._wrong
+        np.not_equal(want, got, wrong)
+        np.logical_or(wrong, self.mask, wrong)
         return self._known.equals(self._bytes)
 
 

@@ -95,10 +95,11 @@ class Ordered(Cache):
         if self.jobs[job]:
             return
         self.jobs[job] = True
-        is_behind = False
+        areas: set[str] = set()  # where it stored something, and others may have since
         for op_id, area, word, places in self._since:
-            is_behind |= op_id == job
-            if is_behind:
+            if op_id == job:
+                areas.add(area)
+            if area in areas:
                 self._mark(area, word, places, unsettled=not self.jobs.get(op_id, False))
 
     def _load(self, area: str, word: int, places: Addresses) -> Bytes:
@@ -119,7 +120,7 @@ class Ordered(Cache):
     def _meet(self, area: str, word: int, places: Addresses) -> None:
         """Note whether some of the bytes that an op uses are unsettled."""
         if self.pending and not self.reused:
-            self.reused = b"\1" in self._masks[area, word][places].tobytes()
+            self.reused = 1 in self._masks[area, word][places].tobytes()
 
 
 class Writers(Ordered):

@@ -116,7 +116,7 @@ class Engine(Target):
 
     def apply(self, op: Op, rows: Rows | None) -> Result:
         """See `Target`."""
-        cache = self._live()
+        cache = self._cache or self._live()
         if self._manager is not None:
             self._manager.before(op)
         cache.order.begin(op.id)
@@ -133,7 +133,8 @@ class Engine(Target):
 
     def view(self, area: Area) -> Bytes:
         """See `Target`."""
-        return self._live().device.view(_AREAS[area])
+        cache = self._cache or self._live()
+        return cache.device.view(_AREAS[area])
 
     def load(self, area: Area, data: Bytes) -> None:
         """See `Target`."""

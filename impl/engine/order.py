@@ -28,13 +28,17 @@ class Transfer(NamedTuple):
     to_pool: bool
 
     @property
-    def blocks(self) -> list[int]:
+    def blocks(self) -> Sequence[int]:
         """The blocks of all jobs."""
+        if len(self.jobs) == 1:
+            return self.jobs[0].blocks
         return [block for job in self.jobs for block in job.blocks]
 
     @property
-    def slots(self) -> list[int]:
+    def slots(self) -> Sequence[int]:
         """The host slots of all jobs."""
+        if len(self.jobs) == 1:
+            return self.jobs[0].slots
         return [slot for job in self.jobs for slot in job.slots]
 
 

@@ -6,7 +6,6 @@ been passed is not waited for again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from kvexact.impl.engine.device import COMPUTE, LOAD, STORE, STREAMS, Device, Scratch
@@ -88,11 +87,11 @@ class StreamOrder(InOrder):
 
     def compute_after_loads(self, work: Work, layer: int) -> Iterable[Mark]:
         """The loads of one layer of what compute work touches."""
-        for block in (*work.reads, *work.writes):
-            if block in self.loaded:
-                loaded = self.loaded[block]
-                # Another group has its layers elsewhere in the block.
-                yield loaded.layers[layer if loaded.group == work.group else -1]
+        return [
+            # Another group has its layers elsewhere in the block.
+            layers[layer if group == work.group else -1]
+            for group, layers in _found(self.loaded, (*work.reads, *work.writes))
+        ]
 
     def store_after_compute(self, blocks: Sequence[int]) -> Iterable[Mark]:
         """The compute work that wrote what a store reads."""
@@ -188,19 +187,19 @@ class StreamOrder(InOrder):
         """See `InOrder`."""
         blocks, slots = transfer.blocks, transfer.slots
         if transfer.to_pool:
-            after = (
-                self.load_after_compute(blocks),
-                self.load_after_stores(blocks),
-                self.load_after_fills(slots),
-            )
-            self._await(LOAD, chain(*after))
+            after = [
+                *self.load_after_compute(blocks),
+                *self.load_after_stores(blocks),
+                *self.load_after_fills(slots),
+            ]
+            self._await(LOAD, after)
             return LOAD
-        after = (
-            self.store_after_compute(blocks),
-            self.store_after_loads(blocks),
-            self.store_after_fetches(slots),
-        )
-        self._await(STORE, chain(*after))
+        after = [
+            *self.store_after_compute(blocks),
+            *self.store_after_loads(blocks),
+            *self.store_after_fetches(slots),
+        ]
+        self._await(STORE, after)
         return STORE
 
     def moved(self, transfer: Transfer, marks: Sequence[Mark]) -> None:
@@ -270,6 +269,7 @@ def _newest(marks: Iterable[Mark]) -> list[Mark]:
     """The newest mark of each stream; it comes after the others."""
     newest: dict[int, Mark] = {}
     for mark in marks:
-        if mark.stream not in newest or newest[mark.stream].number < mark.number:
+        known = newest.get(mark.stream)
+        if known is None or known.number < mark.number:
             newest[mark.stream] = mark
-    return [newest[stream] for stream in sorted(newest)]
+    return [newest[stream] for stream in sorted(newest)] if len(newest) > 1 else [*newest.values()]

@@ -69,6 +69,7 @@ class Action:
         parts: empty, until it is taken apart.
         phases: what was done of each part.
         missing: how many actions before it have not ended.
+        mood: a number that its schedule keeps here; 0: none yet.
         later: those behind it that wait for it.
     """
 
@@ -80,6 +81,7 @@ class Action:
         "key",
         "later",
         "missing",
+        "mood",
         "number",
         "order",
         "parts",
@@ -115,7 +117,7 @@ class Action:
         self.done = self.is_apart = False
         self.parts: Sequence[Part] = ()
         self.phases: list[int] = []
-        self.missing = 0
+        self.missing = self.mood = 0
         self.later: list[Action] = []
         self.staged: dict[int, list[bytes]] = {}
         for before in dict.fromkeys(after) if len(after) > 1 else after:

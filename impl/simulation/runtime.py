@@ -5,7 +5,6 @@ until the schedule runs it. docs/time.md has the rules, with their sources, by t
 """
 
 from collections.abc import Callable, Sequence
-from itertools import chain
 
 from kvexact.impl.notes import Did, Note
 from kvexact.impl.simulation.actions import Action, Key, Order
@@ -103,12 +102,11 @@ class Runtime:
         if stream is self.legacy:
             raise ValueError("a batch cannot be queued in the legacy default stream")
         copies = [_made(Copy, one) for one in zip(targets, sources, sizes, strict=True)]
-        found = self.memory.find_all(targets, sizes), self.memory.find_all(sources, sizes)
-        for area in chain(*found):
+        written, read = self.memory.find_all(targets, sizes), self.memory.find_all(sources, sizes)
+        for area in (*written, *read) if self._freed else ():
             self._require_kept(area)
-        written, read = found
-        require_independent(copies, apart=not {*written} & {*read})
         sides = (written[0], read[0]) if len(written) == len(read) == 1 else None
+        require_independent(copies, apart=sides is not None and sides[0] is not sides[1])
         self._submit(self._key(), "memcpy batch", copies, stream, order, sides)
 
     def memset_async(self, target: int, value: int, nbytes: int, stream: Stream) -> None:
@@ -233,15 +231,16 @@ class Runtime:
     ) -> Action | None:
         if self._notes is not None:
             self._note(key, what, stream, "queued")
-        if self._queue.schedule.eager:
-            self._queue.perform(items, sides)
+        queue = self._queue
+        if queue.schedule.eager:
+            queue.perform(items, sides)
             if self._notes is not None:
                 self._note(key, what, stream, "ended")
             return None
         before = self._streams.before(stream)
-        stream.tail = self._queue.submit(key, what, items, before, order, stream.name, sides)
+        tail = stream.tail = queue.submit(key, what, items, before, order, stream.name, sides)
         stream.joined = ()
-        return stream.tail
+        return tail
 
     def _mark(self, what: str, stream: Stream, after: tuple[Action, ...] = ()) -> None:
         """Let later work come after these, too. No byte moves, so the end alone may be seen."""

@@ -157,11 +157,12 @@ class Hashed(Schedule):
         if point is self._passed:
             self._passed = None
             return point.least()[:1]
-        moods = self._moods
-        here = (moods.get(point.key) or self._mood(point.key)) * _HERE & _MASK
+        here = self._mood(point.key) * _HERE & _MASK
         chosen = []
         for action in point.open:
-            mood = moods.get(action.key) or self._mood(action.key)
+            mood = action.mood
+            if not mood:
+                mood = action.mood = self._mood(action.key)
             # A fifth of the actions never run before they must, a fifth at every point.
             if eager := mood % 5:
                 choice = ((here ^ mood) * _BLEND & _MASK) >> 16  # without a call

@@ -84,5 +84,9 @@ def _last(stream: Stream) -> tuple[Action, ...]:
 
 
 def _pending(*streams: Stream) -> tuple[Action, ...]:
-    found = [action for stream in streams for action in (*_last(stream), *stream.joined)]
-    return tuple([action for action in dict.fromkeys(found) if not action.done])
+    found: dict[Action, None] = {}
+    for stream in streams:
+        for action in (*_last(stream), *stream.joined):
+            if not action.done:
+                found[action] = None
+    return tuple(found)
