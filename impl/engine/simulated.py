@@ -158,9 +158,11 @@ class SimulatedDevice(CpuDevice):
     ) -> None:
         """Run a launch's strips or pieces from ``start`` to ``end``."""
         count = _COUNTS[kernel]
-        nbytes = WORD_BYTES if kernel == "transfer" else _STRIP_BYTES
-        arrays = [array + nbytes * start for array in arguments[:count]]
-        self._run(kernel, (*arrays, end - start, *arguments[count + 1 :]), staging)
+        if end - start < arguments[count]:
+            nbytes = WORD_BYTES if kernel == "transfer" else _STRIP_BYTES
+            arrays = [array + nbytes * start for array in arguments[:count]]
+            arguments = (*arrays, end - start, *arguments[count + 1 :])
+        self._run(kernel, arguments, staging)
 
     def copy_batch(self, stream: int, batch: Batch) -> None:
         """See `Device`."""

@@ -170,9 +170,11 @@ class Transfers:
         tables = []
         for job in transfer.jobs:
             places = self.places(job, to_pool=transfer.to_pool)
-            elements = np.array((*places, (1,) * len(job.blocks)), np.int64).T
-            found = elements.dot(self.groups[job.group].descriptors)
-            tables.append(found.reshape(len(elements), 3, -1).transpose(1, 0, 2).reshape(3, -1))
+            elements = [word for place in zip(*places, strict=True) for word in (*place, 1)]
+            found = (
+                np.array(elements, np.int64).reshape(-1, 4).dot(self.groups[job.group].descriptors)
+            )
+            tables.append(found.reshape(len(job.blocks), 3, -1).swapaxes(0, 1).reshape(3, -1))
         return tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1)
 
     def _by_layer(self, transfer: Transfer, words: Words) -> tuple[Words, list[int]]:

@@ -1,6 +1,6 @@
 """The device's work: what is pending, and the loop in which the schedule lets it run."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from operator import attrgetter
 
 from kvexact.impl.notes import Did, Note
@@ -17,8 +17,10 @@ _STREAM, _DURING_API_CALL = Order.STREAM, Order.DURING_API_CALL
 _number = attrgetter("number")
 
 
-def _with_ancestors(goals: Iterable[Action]) -> list[Action]:
+def _with_ancestors(goals: Sequence[Action]) -> list[Action]:
     """Actions that must end so that all goals have ended, oldest first."""
+    if len(goals) == 1 and not goals[0].missing:
+        return [] if goals[0].done else [*goals]
     found: set[Action] = set()
     waiting = [*goals]
     while waiting:
