@@ -16,6 +16,7 @@ from kvexact.fuzz.run import Run, execute
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.fuzz.trace import load
 from kvexact.fuzz.vllm_met import met_lines
+from kvexact.fuzz.vllm_order import is_of_order
 from kvexact.impl.adapters.vllm.known import Known, Seen, known_of
 from kvexact.impl.adapters.vllm.targets import VllmTarget
 from kvexact.refmodel.spec import Geometry
@@ -74,7 +75,7 @@ def what_became(known: Known, target: NamedTarget) -> str:
             if wrong is None:
                 return GONE
             failure = explain_failure(run, wrong)
-            is_it = known.is_it(_seen(run, failure))
+            is_it = known.is_it(seen(run, failure))
             return NOT_MET if is_it else f"its trace fails otherwise: {failure.signature}"
     return UNFIT
 
@@ -90,12 +91,18 @@ def _likenesses(geometry: Geometry) -> Iterator[Geometry]:
 
 
 def _named(known: list[Known], run: Run, failure: Failure) -> str | None:
-    seen = _seen(run, failure)
-    return next((one.name for one in known if one.is_it(seen)), None)
+    found = seen(run, failure)
+    return next((one.name for one in known if one.is_it(found)), None)
 
 
-def _seen(run: Run, failure: Failure) -> Seen:
-    return Seen(str(failure.signature), run.geometry, behind_data(run, failure))
+def seen(run: Run, failure: Failure) -> Seen:
+    """What there is to know a failure by."""
+    return Seen(
+        str(failure.signature),
+        run.geometry,
+        behind_data(run, failure),
+        is_of_order(run, failure),
+    )
 
 
 def _line(name: str, cell: Cell) -> str:

@@ -3,10 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from kvexact.fuzz.edits import Program
 from kvexact.fuzz.explained import explain_failure
+from kvexact.fuzz.reduce import failure_of
 from kvexact.fuzz.run import execute
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.fuzz.trace import Trace
+from kvexact.fuzz.vllm_order import is_of_order
 from kvexact.impl.adapters.vllm.reproducer import Device, program, scenario
 from kvexact.impl.adapters.vllm.targets import VllmTarget
 from kvexact.refmodel.ops import Allocate, Claimed, Dangling, Op, bind
@@ -31,6 +34,7 @@ def reproducer(trace: Trace, target: NamedTarget, device: Device) -> str:
         raise Refused("unsupported", "it has no failure; reduce it first")
     process = made.process()
     geometry = _roomy(trace, target)
+    of_order = _fails_by_order(trace, made)
     told = scenario(
         process,
         made.session,
@@ -39,6 +43,7 @@ def reproducer(trace: Trace, target: NamedTarget, device: Device) -> str:
         trace.signature,
         plan(geometry).host_slots,
         device,
+        of_order=of_order,
     )
     where = "a CUDA device" if device == "cuda" else "no GPU"
     about = [
@@ -47,7 +52,13 @@ def reproducer(trace: Trace, target: NamedTarget, device: Device) -> str:
         f"Needs vLLM {process.version} on Python's path, what that imports, and {where}.",
         "Ends with 1 and says which bytes are wrong, or with 0 and 'sound'.",
     ]
-    return program(about, told, made.mutations, device)
+    return program(about, told, made.mutations, device, of_order=of_order)
+
+
+def _fails_by_order(trace: Trace, made: type[VllmTarget]) -> bool:
+    """Whether it fails, and passes with all work on the device done at once."""
+    found = failure_of(made(), Program(trace.geometry, trace.ops))
+    return found is not None and is_of_order(*found)
 
 
 def _roomy(trace: Trace, target: NamedTarget) -> Geometry:

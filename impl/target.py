@@ -5,15 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-import numpy.typing as npt
-
+from kvexact.impl.bounds import Bytes as Bytes  # noqa: PLC0414 - found here by all targets
+from kvexact.impl.bounds import OutOfBounds as OutOfBounds  # noqa: PLC0414
 from kvexact.impl.notes import Note
 from kvexact.refmodel.answer import Answer
 from kvexact.refmodel.ops import BLOCK_OPS, OP_REASONS, Op
 from kvexact.refmodel.spec import GEOMETRY_REASONS, Geometry
-
-Bytes = npt.NDArray[np.uint8]
 
 #: Rows of a write or a read: per layer set one array [rows, layers, kv_heads, bytes]. Of
 #: `WriteTokens` and `Read` these are cells, their fields in the logical order of docs/formats.md,
@@ -32,10 +29,6 @@ Area = Literal["pool", "host"]
 
 #: Makes memory of so many bytes, zeroed, and tells its address.
 Allocate = Callable[[int], tuple[Bytes, int]]
-
-
-class OutOfBounds(Exception):
-    """An access outside registered memory, caught before it was made."""
 
 
 class DeviceLost(Exception):

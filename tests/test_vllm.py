@@ -18,14 +18,13 @@ from kvexact.fuzz.edits import Program
 from kvexact.fuzz.explained import explain_failure
 from kvexact.fuzz.finding import Finding, find
 from kvexact.fuzz.items import families_of
-from kvexact.fuzz.page_parts import behind_data
 from kvexact.fuzz.reduce import Reducer
 from kvexact.fuzz.run import execute
 from kvexact.fuzz.targets import NamedTarget, find_target
 from kvexact.fuzz.trace import load
-from kvexact.fuzz.vllm_matrix import GONE, NOT_MET, what_became
+from kvexact.fuzz.vllm_matrix import GONE, NOT_MET, seen, what_became
 from kvexact.fuzz.vllm_reproducer import reproducer
-from kvexact.impl.adapters.vllm.home import Home
+from kvexact.impl.adapters.vllm.home import LISTED, Home
 from kvexact.impl.adapters.vllm.known import FINDINGS, Known, Seen, known_findings, known_of
 from kvexact.impl.adapters.vllm.process import end_all, process_of
 from kvexact.impl.target import Target, Unavailable
@@ -37,6 +36,8 @@ from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
 OPS_MOST = 18_000
 #: Acted ops for which a release is fuzzed that does not have it.
 OPS_ELSEWHERE = 1_000
+#: The oldest and the newest release that is listed.
+ENDS = (LISTED[0], LISTED[-1])
 #: How many seeds find each.
 SEEDS = int(os.environ.get("KVEXACT_VLLM_SEEDS", "1"))
 
@@ -65,8 +66,7 @@ def first_finding(name: str, wanted: Callable[[Seen], bool], seed: int, ops: int
     for example in campaign(target.make, families, seed, {f.name: counts for f in families}):
         if example.wrong is not None:
             failure = explain_failure(example.run, example.wrong)
-            parts = behind_data(example.run, failure)
-            if wanted(Seen(str(failure.signature), example.run.geometry, parts)):
+            if wanted(seen(example.run, failure)):
                 return find(target.make, name, example.family.name, example.run, example.wrong)
         if counts.acted >= ops:
             break
@@ -121,6 +121,31 @@ def test_seed_bugs_are_not_found_elsewhere(name: str) -> None:
     assert first_finding(name, unknown, 0, OPS_ELSEWHERE) is None
 
 
+#: Releases with one fence less, and the same release with it.
+SIMPLE, OFFLOAD = "vllm-simple@{}+mend-47282", "vllm-offload@{}"
+FENCES = [
+    *((SIMPLE, word, release) for word in ("undo-46278", "any-order") for release in ENDS),
+    *((of, "said-early", release) for of in (SIMPLE, OFFLOAD) for release in ENDS),
+    *((OFFLOAD, "undo-31341", release) for release in ENDS),
+    *((OFFLOAD, "undo-50696", release) for release in ("0.28.0", "0.33.0")),
+]
+
+
+@pytest.mark.parametrize(("of", "word", "release"), FENCES)
+def test_a_fence_that_is_missing_is_found(of: str, word: str, release: str) -> None:
+    if (of, release) == (OFFLOAD, "0.24.0"):
+        of += "+mend-50696"
+    name, sound = of.format(release) + f"+{word}", of.format(release)
+    moved = lambda seen: seen.of_order and seen.signature.startswith("mismatch / restore")  # noqa: E731
+    finding = first_finding(name, moved, 0, OPS_MOST)
+    assert finding is not None
+    geometry, trace = finding.trace.geometry, finding.trace.ops
+    assert len(trace) <= 5
+    assert outcome(name, geometry, trace) == str(finding.failure.signature)
+    for well in (sound, f"{name}+at-once"):
+        assert execute(of_release(well).make(), geometry, trace)[1] is None
+
+
 SHAPE = LayerSet(2, 1, 32, 32, "bf16")
 GEOMETRY = Geometry((Group(16, 16, (SHAPE,)),), 3, Host(65536, row_alignment=4096), order="BLHNC")
 OPS: tuple[Op, ...] = (
@@ -130,6 +155,28 @@ OPS: tuple[Op, ...] = (
     WriteTokens(3, 0, (Slot(0, 3), Slot(1, 5)), 3),
     Restore(4, (Job(0, (Move(1, 2, 0), Move(0, 0, 0))),)),
 )
+
+
+ONE_BLOCK: tuple[Op, ...] = (
+    Offload(2, (Job(0, (Move(0, 2, 0),)),)),
+    WriteTokens(3, 0, (Slot(0, 3),), 3),
+    Restore(4, (Job(0, (Move(0, 2, 0),)),)),
+)
+
+
+@pytest.mark.parametrize("blocks", [1, 4, 5, 6, 7, 10])
+def test_a_trace_ends_the_same_every_time(blocks: int) -> None:
+    """Late, and in several orders; with copy threads, in memory and on disk."""
+    target = of_release("vllm-simple@0.33.0")
+    ends = set()
+    for again in range(4):
+        if again == 2:
+            process_of("0.33.0", ()).close()
+        made = target.make()
+        ops = OPS if blocks > 1 else (Allocate(0, 0, (0,)), *ONE_BLOCK)
+        run, wrong = execute(made, replace(GEOMETRY, blocks=blocks, host=Host(65536)), ops)
+        ends.add(explain_failure(run, wrong).wrong_at if wrong else None)
+    assert len(ends) == 1
 
 
 @pytest.mark.parametrize("order", ["BLHNC", "LBNHC", "BHLNC", "LBHNC"])

@@ -1,6 +1,7 @@
 """Parts of the vLLM adapter that need no release."""
 
 import sys
+import threading
 import zipfile
 from importlib.resources import files
 from pathlib import Path
@@ -21,16 +22,20 @@ from kvexact.fuzz.trace import load
 from kvexact.fuzz.vllm_met import met_lines
 from kvexact.impl.adapters.vllm import home as home_module
 from kvexact.impl.adapters.vllm.driver import offload
+from kvexact.impl.adapters.vllm.driver import turns as turns_module
+from kvexact.impl.adapters.vllm.driver.device import AT_ONCE, LATE, SimulatedDevice
 from kvexact.impl.adapters.vllm.driver.fields import layer_fields, runs
 from kvexact.impl.adapters.vllm.driver.pool import Layer
 from kvexact.impl.adapters.vllm.driver.shapes import Shape
-from kvexact.impl.adapters.vllm.driver.standins import Memory, OutOfBounds
+from kvexact.impl.adapters.vllm.driver.standins import Event, Stream, batch_memcpy
 from kvexact.impl.adapters.vllm.driver.symbols import Gone, find, first_of, need
+from kvexact.impl.adapters.vllm.driver.turns import Turns
 from kvexact.impl.adapters.vllm.home import HOME_VARIABLE, Home, InstallError, age
 from kvexact.impl.adapters.vllm.known import Known, Seen, known_findings, known_of
 from kvexact.impl.adapters.vllm.targets import VllmTarget
 from kvexact.impl.engine.engine import CpuEngine
-from kvexact.impl.target import Unavailable
+from kvexact.impl.simulation.memory import Kind
+from kvexact.impl.target import OutOfBounds, Unavailable
 from kvexact.refmodel.ops import Allocate
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet, Refused
@@ -133,25 +138,99 @@ def test_a_target_without_variants_says_so() -> None:
         find_target("example@1")
 
 
-def test_copies_are_made_inside_registered_memory_only() -> None:
-    memory, data = Memory(), np.arange(64, dtype=np.uint8)
+@pytest.fixture
+def device() -> SimulatedDevice:
+    return SimulatedDevice()
+
+
+def batched(target: int, source: int, nbytes: int, order: int, stream: Stream) -> None:
+    """A copy of the driver's, as a release asks for it: in arrays."""
+    rows = np.array([[target], [source], [nbytes]], np.uint64)
+    attributes = np.array([order], np.uint32)
+    places = [row.ctypes.data for row in rows]
+    copied = batch_memcpy(Stream.device)(
+        *places, 1, attributes.ctypes.data, None, 1, None, stream.cuda_stream
+    )
+    assert copied == 0
+
+
+def test_copies_are_made_inside_registered_memory_only(device: SimulatedDevice) -> None:
+    data = np.arange(64, dtype=np.uint8)
     start = data.ctypes.data
-    memory.register(start, 32, "the pool")
-    memory.copy(start, start + 16, 16)
+    device.register(start, 32, "the pool", Kind.DEVICE)
+    device.copy([(start + 16, start, 16)], device.current, 1)
     assert data[16:32].tolist() == list(range(16))
-    for source, target in ((start, start + 17), (start + 17, start), (start - 1, start)):
-        with pytest.raises(OutOfBounds, match="the pool, which has 32 bytes"):
-            memory.copy(source, target, 16)
+    for target, source in ((start + 17, start), (start, start + 17), (start, start - 1)):
+        with pytest.raises(OutOfBounds, match="16 bytes at the pool"):
+            device.copy([(target, source, 16)], device.current, 1)
     assert data[32:].tolist() == list(range(32, 64))
 
 
-def test_what_a_copy_thread_ran_into_is_told_later() -> None:
-    memory = Memory()
-    at = np.zeros(1, np.uint64)
-    assert memory.batch_memcpy(at.ctypes.data, at.ctypes.data, at.ctypes.data, 1, None) == 0
+def test_what_a_copy_thread_ran_into_is_told_later(device: SimulatedDevice) -> None:
+    batched(0, 64, 8, 1, device.current)
     with pytest.raises(OutOfBounds):
-        memory.complain()
-    memory.complain()
+        device.complain()
+    device.complain()
+
+
+@pytest.mark.parametrize(
+    ("number", "order", "waits", "found"),
+    [
+        *((AT_ONCE, 3, False, 7), (LATE, 1, True, 7), (LATE, 1, False, 0)),
+        *((LATE, 2, True, 0), (9, 1, True, 7)),
+    ],
+)
+def test_a_store_has_what_it_waits_for(
+    device: SimulatedDevice, number: int, order: int, waits: bool, found: int
+) -> None:
+    """The model writes 7s into the pool; a batch on another stream stores them."""
+    device.open(number)
+    pool, host = np.zeros(8, np.uint8), np.zeros(8, np.uint8)
+    device.register(pool.ctypes.data, 8, "the pool", Kind.DEVICE)
+    device.register(host.ctypes.data, 8, "the host tier", Kind.PINNED)
+    device.begin(3)
+    device.launch([lambda: pool.fill(7)])
+    stream, done = Stream(), Event()
+    if waits:
+        stream.wait_stream(device.current)
+    with device.on(stream):
+        batched(host.ctypes.data, pool.ctypes.data, 8, order, device.current)
+        done.record()
+    assert device.current is not stream
+    polls = next(number for number in range(99) if done.query())
+    assert (polls == 0) is (number == AT_ONCE)
+    assert set(host.tolist()) == {found}
+    device.finish()
+    assert set(pool.tolist()) == {7}
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_copy_thread_runs_at_its_turn(early: bool) -> None:
+    turns, done = Turns(lambda: early), []
+    queue = turns.queue()
+
+    def read() -> None:
+        while (item := queue.get()) is not None:
+            done.append(item)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    queue.put(1)
+    queue.put(2)
+    assert done == ([1, 2] if early else [])
+    turns.run()
+    assert done == [1, 2]
+    queue.put(None)
+    thread.join(5.0)
+    assert not thread.is_alive()
+
+
+def test_a_copy_thread_that_died_is_not_waited_for_forever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_module, "_PATIENCE_S", 0.01)
+    queue = Turns(lambda: False).queue()
+    queue.put(1)
+    with pytest.raises(TimeoutError, match="copy thread did not finish"):
+        queue.run()
 
 
 def test_symbols_are_found_by_name() -> None:
@@ -220,12 +299,15 @@ def test_known_findings_are_of_releases_that_can_be() -> None:
     assert {one.name for one in known_of("vllm-offload", "0.25.1", ())} == {
         "tail-lost",
         "scales-in-one-buffer",
+        "loads-before-compute",
         "packed-latents-viewed-as-plain",
         "packed-rows-viewed-as-plain",
     }
     still = {one.name for one in known_of("vllm-offload", "0.26.0", ())}
-    assert still == {"packed-rows-viewed-as-plain"}
-    assert not known_of("vllm-offload", "0.27.1", ())
+    assert still == {"packed-rows-viewed-as-plain", "loads-before-compute"}
+    assert not known_of("vllm-offload", "0.28.0", ())
+    for word in ("at-once", "mend-50696"):
+        assert not known_of("vllm-offload", "0.27.1", (word,))
     undone = known_of("vllm-simple", "0.29.0", ("undo-54021",))
     assert "phantom-regions" in {one.name for one in undone}
     assert "phantom-regions" not in {one.name for one in known_of("vllm-simple", "0.29.0", ())}
@@ -248,7 +330,8 @@ def test_a_known_finding_has_a_trace_that_shows_it(one: Known) -> None:
     trace = load(one.trace_path)
     assert trace.signature
     if trace.target.partition("@")[0] == one.target:
-        assert one.is_it(Seen(str(Signature(*trace.signature)), trace.geometry, behind_data=True))
+        signature = str(Signature(*trace.signature))
+        assert one.is_it(Seen(signature, trace.geometry, behind_data=True, of_order=True))
 
 
 def test_regions_of_unequal_pages_are_told_from_phantom_ones() -> None:

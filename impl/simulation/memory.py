@@ -12,7 +12,7 @@ from enum import Enum
 from operator import add
 from typing import NamedTuple
 
-from kvexact.impl.target import Bytes, OutOfBounds
+from kvexact.impl.bounds import Bytes, OutOfBounds
 
 
 class Kind(Enum):

@@ -3,13 +3,13 @@
 from collections.abc import Hashable, Sequence
 from operator import attrgetter
 
+from kvexact.impl.bounds import OutOfBounds
 from kvexact.impl.notes import Did, Note
 from kvexact.impl.simulation.actions import END, REST, Action, Key, Order, Step
 from kvexact.impl.simulation.copying import Sides, move
 from kvexact.impl.simulation.memory import Memory
 from kvexact.impl.simulation.schedules import PATIENCE, Point, Schedule
 from kvexact.impl.simulation.work import Work, perform
-from kvexact.impl.target import OutOfBounds
 
 #: An enum is slow to tell its members.
 _STREAM, _DURING_API_CALL = Order.STREAM, Order.DURING_API_CALL

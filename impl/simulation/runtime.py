@@ -6,6 +6,7 @@ until the schedule runs it. docs/time.md has the rules, with their sources, by t
 
 from collections.abc import Callable, Sequence
 
+from kvexact.impl.bounds import OutOfBounds
 from kvexact.impl.notes import Did, Note
 from kvexact.impl.simulation.actions import Action, Key, Order
 from kvexact.impl.simulation.copying import Sides
@@ -15,7 +16,6 @@ from kvexact.impl.simulation.queue import Queue
 from kvexact.impl.simulation.schedules import Schedule
 from kvexact.impl.simulation.streams import Event, Stream, Streams
 from kvexact.impl.simulation.work import Call, Copy, Fill, Undefined, Work, require_independent
-from kvexact.impl.target import OutOfBounds
 
 #: Makes a named tuple of its items; to call its class takes three times as long.
 _made = tuple.__new__

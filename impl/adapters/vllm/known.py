@@ -15,6 +15,8 @@ from kvexact.refmodel.spec import Geometry
 
 #: A word after a release: sizes only are told, and no fact of views and regions.
 BY_BYTES = "bytes"
+#: Another: all work on the device is done within the call that asks for it.
+AT_ONCE = "at-once"
 #: A reduced trace of each.
 FINDINGS = Path(__file__).parent / "findings"
 
@@ -29,11 +31,13 @@ class Seen:
         signature: what it is signed with.
         behind_data: bytes are wrong, and each of them lies in a page of its block's owner behind
             as many bytes as the page has data without scales.
+        of_order: with all work on the device done at once it passes, or other bytes are wrong.
     """
 
     signature: str
     geometry: Geometry
     behind_data: bool = False
+    of_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class Known:
         groups: the fewest groups with which it shows.
         layer_sets: the fewest layer sets of a group with which it shows.
         behind_data: only bytes of pages behind as many as they have data without scales are wrong.
+        of_order: whether it shows only where work on the device is pending.
+        mend: not with this word after the release, which mends it.
         trace: the file in `findings` that shows it; empty: the one with its name.
     """
 
@@ -71,6 +77,8 @@ class Known:
     groups: int = 1
     layer_sets: int = 1
     behind_data: bool = False
+    of_order: bool = False
+    mend: str = ""
     trace: str = ""
 
     @property
@@ -81,6 +89,8 @@ class Known:
     def covers(self, target: str, release: str, mutations: tuple[str, ...]) -> bool:
         """Whether this target has it in that release, and can show it."""
         if BY_BYTES in mutations and all(one.startswith("fact / ") for one in self.signatures):
+            return False
+        if (AT_ONCE in mutations and self.of_order) or self.mend in mutations:
             return False
         in_range = age(self.first) <= age(release) <= age(self.last)
         return self.target == target and in_range and self.mutation in (*mutations, "")
@@ -96,6 +106,7 @@ class Known:
             and (not self.orders or seen.geometry.order in self.orders)
             and (not self.formats or any(name.endswith(self.formats) for name in names))
             and (seen.behind_data or not self.behind_data)
+            and (seen.of_order or not self.of_order)
         )
 
 

@@ -19,12 +19,10 @@ from kvexact.impl.target import OutOfBounds, Unavailable
 
 Bytes = npt.NDArray[np.uint8]
 
-#: Makes this folder a package of that name in a process that has no kvexact.
+#: Makes a folder the package `kvexact.impl` in a process that has no kvexact.
 _START = """
 import json, sys, types
-name = ""
-for part in "kvexact.impl.adapters.vllm".split("."):
-    name = f"{name}.{part}".lstrip(".")
+for name in ("kvexact", "kvexact.impl"):
     sys.modules[name] = module = types.ModuleType(name)
     module.__path__ = []
 module.__path__ = [sys.argv[1]]
@@ -78,7 +76,7 @@ class Process:
         self._answers, answer_end = os.pipe()
         self.pool, self.rows = _Segment("kvexact-pool"), _Segment("kvexact-rows")
         passed = [call_end, answer_end, self.pool.descriptor, self.rows.descriptor]
-        folder = Path(__file__).parent
+        folder = Path(__file__).parents[2]
         arguments = [str(folder), json.dumps(passed), json.dumps(mutations)]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         environment |= _ENVIRONMENT | {"PYTHONPATH": str(home.release(release))}

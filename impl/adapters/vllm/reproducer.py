@@ -1,17 +1,17 @@
 """A failing trace as one Python file that needs a release of vLLM and no kvexact.
 
 On a machine without a GPU a preamble stands in for what only a GPU has; it is the driver's own,
-word for word. The scenario behind it calls vLLM alone, and is all there is where a GPU is.
+word for word. For a failure of order it has the simulation of streams, too. The scenario behind it
+calls vLLM alone, and is all there is where a GPU is.
 """
 
-import ast
 import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from types import ModuleType
 from typing import Any, Literal
 
 from kvexact.impl.adapters.vllm.driver import mutations, standins, symbols
+from kvexact.impl.adapters.vllm.embedded import late_device, source_of
 from kvexact.impl.adapters.vllm.process import Process, Unfit
 from kvexact.refmodel import ops
 from kvexact.refmodel.spec import Geometry, Refused
@@ -23,9 +23,8 @@ _OF_SCALES = ("k_scale.view", "v_scale.view", "ScaleOutside")
 _ENVIRONMENT = """
 os.environ |= {"VLLM_TARGET_DEVICE": "cpu", "VLLM_LOGGING_LEVEL": "ERROR"}
 """
-_START = """
-Memory._check = lambda *_: None  # any memory may be copied
-install(Memory())
+_AT_ONCE = """
+install(Device())
 """
 
 
@@ -37,6 +36,8 @@ def scenario(
     signature: Sequence[str],
     host_slots: int,
     device: Device,
+    *,
+    of_order: bool,
 ) -> dict[str, list[str]]:
     """Imports and scenario, in the release's own words.
 
@@ -44,6 +45,7 @@ def scenario(
         target: which of the driver's sessions.
         bound: the ops, with block ids in them.
         host_slots: how many the host tier has.
+        of_order: loads begin while work on their blocks is pending.
 
     Raises:
         Refused: this failure cannot be told in this way.
@@ -61,6 +63,7 @@ def scenario(
             shows="scales" if field in _OF_SCALES else "ops",
             host_slots=host_slots,
             device=device,
+            of_order=of_order,
         )
     except Unfit as error:
         raise Refused("unsupported", str(error)) from error
@@ -86,31 +89,38 @@ def _round_trips(geometry: Geometry) -> Iterator[tuple[str, Any]]:
 
 
 def program(
-    about: Sequence[str], told: dict[str, list[str]], undone: Sequence[str], device: Device
+    about: Sequence[str],
+    told: dict[str, list[str]],
+    undone: Sequence[str],
+    device: Device,
+    *,
+    of_order: bool,
 ) -> str:
     """The whole file.
 
     Args:
         about: what it shows, for its first lines.
         told: what `scenario` gives.
-        undone: mends to undo.
+        undone: mends to undo, or to add.
+        of_order: work on the device is pending.
     """
     text = "\n".join(about).replace("\\", "\\\\").replace('"""', "'''")
-    parts = [f'"""{text}\n"""', _plain_imports(), f'DEVICE = "{device}"']
+    runner = 'os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # asks more of a model'
+    parts = [f'"""{text}\n"""', _plain_imports(), f'{runner}\nDEVICE = "{device}"']
     if device == "cpu":
         parts += [
             "# --- Stand-ins for a GPU: not needed where there is one. " + "-" * 42,
             _ENVIRONMENT.strip(),
-            _source(symbols),
-            _source(standins),
-            _START.strip(),
+            source_of(symbols),
+            source_of(standins),
+            *(late_device() if of_order else [_AT_ONCE.strip()]),
         ]
     elif undone:
-        parts.append(_source(symbols))
+        parts.append(source_of(symbols))
     for name in undone:
         undo = mutations.MUTATIONS[name].apply
         parts += [
-            f"# --- A mend is undone: {name}. " + "-" * 60,
+            f"# --- A mend is undone, or added: {name}. " + "-" * 50,
             inspect.getsource(undo).rstrip(),
             f"{undo.__name__}()",
         ]
@@ -125,28 +135,19 @@ def program(
 def _plain_imports() -> str:
     """Whatever the parts use that comes with Python or torch."""
     lines = (
-        "import ctypes, os, sys, uuid",
-        "from contextlib import ExitStack",
+        "import ctypes, os, sys, threading, uuid",
+        "from collections import deque",
+        "from collections.abc import Callable, Iterator, Sequence",
+        "from contextlib import ExitStack, contextmanager",
         "from dataclasses import replace",
         "from functools import wraps",
         "from importlib import import_module",
-        "from itertools import product",
-        "from types import SimpleNamespace",
-        "from typing import Any",
+        "from itertools import count, product",
+        "from types import ModuleType, SimpleNamespace",
+        "from typing import Any, ClassVar",
         "from unittest.mock import patch",
         "",
         "import numpy as np",
         "import torch",
     )
     return "\n".join(lines)
-
-
-def _source(module: ModuleType) -> str:
-    """A module's source without its imports and its first words."""
-    text = inspect.getsource(module)
-    last = max(
-        node.end_lineno or 0
-        for node in ast.parse(text).body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    )
-    return "\n".join(text.splitlines()[last:]).strip("\n")

@@ -3,7 +3,7 @@
 Its own code groups layers, sizes the pool, makes views, registers regions and makes descriptors; a
 process of the release's own runs it. A name may say which: `vllm-offload@0.25.1`, and a mend to
 undo: `vllm-simple@0.29.0+undo-54021`. Without one it is the newest that is installed. `+bytes`
-tells sizes only.
+tells sizes only, with `+at-once` nothing is pending on the device.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ import numpy as np
 
 from kvexact.impl.adapters.vllm.answers import answer_of, tuples
 from kvexact.impl.adapters.vllm.home import Home
-from kvexact.impl.adapters.vllm.known import BY_BYTES
+from kvexact.impl.adapters.vllm.known import AT_ONCE, BY_BYTES
 from kvexact.impl.adapters.vllm.process import Process, Unfit, process_of
 from kvexact.impl.adapters.vllm.published import cell_bytes, publishes
 from kvexact.impl.target import Area, Bytes, Facts, FreeBytes, Result, Rows, Target
@@ -50,6 +50,8 @@ class VllmTarget(Target):
     #: Tell sizes only, so that wrong views and regions show in bytes, and what is behind them too.
     by_bytes: ClassVar[bool] = False
     told_with_bytes: ClassVar[tuple[str, ...]] = ("_bytes", "bytes_per_block", "_slots")
+    #: Nothing is ever pending on the device.
+    at_once: ClassVar[bool] = False
     #: Which of the driver's sessions.
     session: ClassVar[str]
     _fits: ClassVar[dict[Geometry, bool]]
@@ -61,9 +63,9 @@ class VllmTarget(Target):
 
     @classmethod
     def variant(cls, text: str) -> type[Self]:
-        """The same of a release: "0.29.0", "0.29.0+undo-54021" or "0.29.0+bytes"."""
+        """The same of a release: "0.29.0", "0.29.0+undo-54021", "0.29.0+bytes+at-once"."""
         release, *more = text.split("+")
-        mutations = [word for word in more if word != BY_BYTES]
+        mutations = [word for word in more if word not in (BY_BYTES, AT_ONCE)]
         source = Home.default().release(release) / "vllm"
         lacking = {
             kind
@@ -74,11 +76,17 @@ class VllmTarget(Target):
             "release": release,
             "mutations": tuple(mutations),
             "by_bytes": BY_BYTES in more,
+            "at_once": AT_ONCE in more,
             "op_kinds": cls.op_kinds - lacking,
             "__module__": cls.__module__,
             "__doc__": cls.__doc__,
         }
         return type(cls.__name__, (cls,), members)
+
+    @classmethod
+    def all_at_once(cls) -> type[Self]:
+        """The same, with nothing pending on the device."""
+        return type(cls.__name__, (cls,), {"at_once": True, "__module__": cls.__module__})
 
     @classmethod
     def check_available(cls) -> None:
@@ -140,7 +148,9 @@ class VllmTarget(Target):
         if not self._is_published(geometry):
             raise Refused("unsupported", "no release publishes such layers")
         try:
-            answer = self.process().ask("open", target=self.session, geometry=asdict(geometry))
+            answer = self.process().ask(
+                "open", target=self.session, geometry=asdict(geometry), at_once=self.at_once
+            )
         except Unfit as error:
             raise Refused("unsupported", str(error)) from error
         self._size: int = answer["size"]
@@ -171,10 +181,10 @@ class VllmTarget(Target):
                 return self._rows(group, len(slots))
             case ops.CopyBlocks(pairs=pairs):
                 process.ask("apply", kind="copy_blocks", pairs=pairs)
-            case ops.Offload(jobs=jobs):
-                process.ask("apply", kind="offload", jobs=jobs)
-            case ops.Restore(jobs=jobs):
-                process.ask("apply", kind="restore", jobs=jobs)
+            case ops.Offload(id=number, jobs=jobs):
+                process.ask("apply", kind="offload", id=number, jobs=jobs)
+            case ops.Restore(id=number, jobs=jobs):
+                process.ask("apply", kind="restore", id=number, jobs=jobs)
         return None
 
     def _zero(self, group: int, blocks: tuple[ops.Block, ...]) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from kvexact.impl.adapters.vllm.driver.device import SimulatedDevice
 from kvexact.impl.adapters.vllm.driver.pool import Pool
-from kvexact.impl.adapters.vllm.driver.standins import Memory
 from kvexact.impl.adapters.vllm.driver.symbols import need
 
 _WORD = 4
@@ -34,7 +34,7 @@ class Zeroer:
         known = inspect.signature(made.__init__).parameters
         self._zeroer = made(**{name: value for name, value in given.items() if name in known})
 
-    def zero(self, blocks: list[int], memory: Memory) -> None:
+    def zero(self, blocks: list[int], device: SimulatedDevice) -> None:
         """What the kernel does with the table, inside registered memory."""
         if not blocks or self._zeroer._meta is None:
             return
@@ -44,7 +44,7 @@ class Zeroer:
         strides, sizes = more[0], more[-1]
         for at, stride, size in zip(addresses, strides, sizes, strict=True):
             for block in blocks:
-                memory.zero(at + block * stride * _WORD, size * _WORD)
+                device.zero(at + block * stride * _WORD, size * _WORD)
 
 
 def copy_blocks(pool: Pool, pairs: list[list[int]]) -> None:

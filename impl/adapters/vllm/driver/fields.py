@@ -66,12 +66,16 @@ class Fields:
 
     def zero(self, group: int, blocks: list[int]) -> None:
         """Set all fields of blocks to 0."""
-        parts = self.parts[group]
-        kernel_blocks = [block * parts + part for block in blocks for part in range(parts)]
+        kernel_blocks = self.kernel_blocks(group, blocks)
         for layers in self.views[group]:
             for fields in layers:
                 for view in fields.values():
                     view[kernel_blocks] = 0
+
+    def kernel_blocks(self, group: int, blocks: list[int]) -> list[int]:
+        """The kernel blocks of blocks."""
+        parts = self.parts[group]
+        return [block * parts + part for block in blocks for part in range(parts)]
 
     def row_shapes(self, group: int, count: int) -> list[tuple[int, ...]]:
         """The shapes of so many rows."""

@@ -7,6 +7,7 @@ from types import CodeType
 from typing import Any
 
 from kvexact.impl.adapters.vllm.driver import release, rows
+from kvexact.impl.adapters.vllm.driver.device import SimulatedDevice
 from kvexact.impl.adapters.vllm.driver.mutations import MUTATIONS
 from kvexact.impl.adapters.vllm.driver.pool import Unfit
 from kvexact.impl.adapters.vllm.driver.requests import VictimInUse
@@ -18,9 +19,10 @@ from kvexact.impl.adapters.vllm.driver.session import (
     pool_of,
 )
 from kvexact.impl.adapters.vllm.driver.simple import disk_backend
-from kvexact.impl.adapters.vllm.driver.standins import Memory, OutOfBounds, install
+from kvexact.impl.adapters.vllm.driver.standins import install
 from kvexact.impl.adapters.vllm.driver.symbols import Gone
 from kvexact.impl.adapters.vllm.driver.wire import Wire
+from kvexact.impl.bounds import OutOfBounds
 
 Answer = dict[str, Any]
 
@@ -29,10 +31,10 @@ class Server:
     """Answers calls."""
 
     def __init__(self, wire: Wire, mutations: list[str]) -> None:
-        self._wire, self._memory = wire, Memory()
+        self._wire, self._device = wire, SimulatedDevice()
         self._traits: Answer = {}
         self._session: Session | None = None
-        install(self._memory)
+        install(self._device)
         for name in mutations:
             MUTATIONS[name].apply()
             self._traits |= MUTATIONS[name].traits
@@ -77,7 +79,7 @@ class Server:
 
     def do_open(self, call: dict[str, Any]) -> Answer:
         self.do_close(call)
-        self._session = Session(self._memory, self._wire, call)
+        self._session = Session(self._device, self._wire, call)
         if call["target"] == "views":
             self._session.check_views()
         facts = self._session.facts()

@@ -1,17 +1,20 @@
 """The offloading connector: registered, and made to move blocks."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
 from kvexact.impl.adapters.vllm.driver import release
+from kvexact.impl.adapters.vllm.driver.device import SimulatedDevice
 from kvexact.impl.adapters.vllm.driver.facts import Map, region_facts
 from kvexact.impl.adapters.vllm.driver.pool import REFUSALS, Pool, Unfit, in_configuration
 from kvexact.impl.adapters.vllm.driver.requests import Jobs, Requests
-from kvexact.impl.adapters.vllm.driver.standins import Memory
 from kvexact.impl.adapters.vllm.driver.symbols import need
+from kvexact.impl.simulation.memory import Kind
 
+#: How often a release is asked at most whether a transfer has ended.
+POLLS_MOST = 10_000
 #: A run of blocks that fill parts of chunks without a gap: blocks, chunks, first part.
 Run = tuple[list[int], list[int], int]
 
@@ -33,7 +36,7 @@ class Offload:
             except REFUSALS as error:
                 raise Unfit(f"{type(error).__name__}: {error}") from error
 
-    def register(self, pool: Pool, memory: Memory) -> None:
+    def register(self, pool: Pool, device: SimulatedDevice) -> None:
         """Hand it the pool; it allocates the host tier."""
         with in_configuration(pool.config):
             if pool.cross:
@@ -46,9 +49,9 @@ class Offload:
         self._spec, self._worker = side.spec, side.worker
         store, self._load = release.handlers(self._worker)
         self._device, self._host = store.src_tensors, store.dst_tensors
-        for tensor in self._host:
-            storage = tensor.untyped_storage()
-            memory.register(storage.data_ptr(), storage.nbytes(), "the host tier")
+        storages = (tensor.untyped_storage() for tensor in self._host)
+        for start, size in sorted({(s.data_ptr(), s.nbytes()) for s in storages}):
+            device.register(start, size, "the host tier", Kind.PINNED)
         self._groups = len(pool.layers)
         self._job = 0
 
@@ -63,8 +66,8 @@ class Offload:
             found["host.row_bytes"] = row
         return found
 
-    def requests(self, pool: Pool) -> Requests:
-        """Requests whose host tier the release's own manager keeps.
+    def requests(self, pool: Pool, move: Callable[..., None]) -> Requests:
+        """Requests whose host tier the release's own manager keeps; ``move`` moves for them.
 
         Raises:
             Unfit: host slots have several blocks; keys would be those of whole chunks.
@@ -74,20 +77,27 @@ class Offload:
         _, slots = release.host_rows(self._spec)
         sizes = [group["block_size"] for group in pool.geometry["groups"]]
         manager = self._spec.get_manager()
-        return Requests(manager, sizes, pool.geometry["blocks"], slots, self.move)
+        return Requests(manager, sizes, pool.geometry["blocks"], slots, move)
 
     def move(self, jobs: Jobs, *, store: bool) -> None:
-        """Move blocks to or from the host tier; several groups in one transfer if possible."""
-        for taken in transfers(jobs, self._parts):
-            self._transfer(taken, store=store)
+        """Move blocks to or from the host tier; several groups in one transfer if possible.
 
-    def _transfer(self, taken: dict[int, Run], *, store: bool) -> None:
+        All transfers are begun, as within a step of the engine, and then waited for.
+        """
+        running = {self._begin(taken, store=store) for taken in transfers(jobs, self._parts)}
+        for _ in range(POLLS_MOST):
+            running -= {result.job_id for result in self._worker.get_finished()}
+            if not running:
+                return
+        raise TimeoutError("transfers did not end")
+
+    def _begin(self, taken: dict[int, Run], *, store: bool) -> int:
         blocks, sizes, first, chunks = chunked(taken, self._groups)
         device = need("vllm.v1.kv_offload.base:GPULoadStoreSpec")(blocks, sizes, first)
         host = need("vllm.v1.kv_offload.cpu.common:CPULoadStoreSpec")(chunks)
         self._job += 1
         release.submit(self._worker, self._job, device, host, store=store)
-        self._worker.get_finished()
+        return self._job
 
     def close(self) -> None:
         """Let go of the host tier."""

@@ -63,7 +63,7 @@ class Script:
             self._config(),
             *self._planned(),
             *self._views(),
-            "wrong, kept = [], {}",
+            "wrong, kept, events = [], {}, count()",
             *([self._scales()] if scales else moves(self._pool, self._call)),
             'sys.exit(print(*wrong or ["sound"], sep="\\n") or bool(wrong))',
         ]

@@ -14,17 +14,19 @@ from kvexact.impl.adapters.vllm.driver.symbols import need
 
 _SIMPLE = """
 {made}
-worker.register_kv_caches(views){opened}
-if worker.num_cpu_blocks != {slots}:
-    wrong.append(f"{{worker.num_cpu_blocks}} host slots where {slots} blocks have room")
-def move(event, side, blocks, slots):
-    worker.bind_connector_metadata(SimpleCPUOffloadMetadata(**{{f"{{side}}_event": event,
-        f"{{side}}_gpu_blocks": blocks, f"{{side}}_cpu_blocks": slots}}))
-    worker.start_load_kv(), worker.wait_for_save(), worker.get_finished(set())
-    worker.clear_connector_metadata()
+worker.register_kv_caches(views){opened}{counted}
+def move(side, *jobs):  # blocks and slots of each
+    for blocks, slots in jobs:
+        worker.bind_connector_metadata(SimpleCPUOffloadMetadata(**{{f"{{side}}_event": next(events),
+            f"{{side}}_gpu_blocks": blocks, f"{{side}}_cpu_blocks": slots}}))
+        worker.start_load_kv(), worker.wait_for_save(), worker.get_finished(set())
+        worker.clear_connector_metadata()
     while worker._pending_store_event_indices or worker._pending_load_event_indices:
         worker.get_finished(set())
 """
+_COUNTED = """
+if worker.num_cpu_blocks != {slots}:
+    wrong.append(f"{{worker.num_cpu_blocks}} host slots where {slots} blocks have room")"""
 _UNNAMED = "\nos.unlink(worker._backend._disk_path)  # open as it is, it stays"
 _OFFLOAD = """
 config.kv_transfer_config = KVTransferConfig(kv_connector="OffloadingConnector",
@@ -37,11 +39,17 @@ _BYTES = """
 def fill():  # other random bytes everywhere
     for view in views.values():
         {empty}.set_({first}.untyped_storage()).random_(){wait}
-def content(name, block):  # the bytes of a layer in a block
+{later}def content(name, block):  # the bytes of a layer in a block
     {content}
 fill()
 """
 _PART = "{view}.unflatten(0, ({blocks}, -1))[block].flatten().view(torch.uint8).clone()"
+_LATER = """
+def later(work):  # by the model's stream, behind what takes a while
+    torch.cuda._sleep(1 << 30)
+    work()
+finish = torch.cuda.synchronize
+"""
 #: Bytes of layers in blocks beside what they should be.
 _COMPARE = (
     'wrong += [f"{{n}}, block {{b}}: {{bad}} bytes wrong" for {each} '
@@ -54,7 +62,7 @@ def moves(pool: Pool, call: dict[str, Any]) -> Iterator[str]:
     kinds = [kind for kind, _ in call["ops"]]
     if call["target"] != "views" and {"offload", "restore"}.intersection(kinds):
         yield _connector(pool, call)
-    yield _bytes(pool, cuda=call["device"] == "cuda")
+    yield _bytes(pool, cuda=call["device"] == "cuda", of_order=call["of_order"])
     for number, (kind, what) in enumerate(call["ops"]):
         yield from (
             _copies(*what) if kind == "copy_blocks" else _moved(pool, call, 10 * number, kind, what)
@@ -67,14 +75,15 @@ def _connector(pool: Pool, call: dict[str, Any]) -> str:
         more = disk_options("tier", capacity) if is_on_disk(pool) else {}
         words = [str(capacity), *(f"{name}={value!r}" for name, value in more.items())]
         made = folded(f"worker = SimpleCPUOffloadWorker(config, kv_config, {', '.join(words)})")
-        return _SIMPLE.format(made=made, slots=call["host_slots"], opened=_UNNAMED * bool(more))
+        counted = "" if call["of_order"] else _COUNTED.format(slots=call["host_slots"])
+        return _SIMPLE.format(made=made, opened=_UNNAMED * bool(more), counted=counted)
     register = "connector.register_kv_caches(views)"
     if pool.cross:
         register = "connector.register_cross_layers_kv_cache(buffer, TritonAttentionBackend)"
     return _OFFLOAD.format(extra=extra_config(pool, capacity), register=register)
 
 
-def _bytes(pool: Pool, *, cuda: bool) -> str:
+def _bytes(pool: Pool, *, cuda: bool, of_order: bool) -> str:
     lists = release.layouts() is None and any(layer.shape.is_state for layer in pool.every_layer)
     part = _PART.format(view="view" if lists else "views[name]", blocks=pool.geometry["blocks"])
     return _BYTES.format(
@@ -84,7 +93,8 @@ def _bytes(pool: Pool, *, cuda: bool) -> str:
         f"    return torch.cat([{part} for view in parts])"
         if lists
         else f"return {part}",
-        wait="; torch.cuda.synchronize()" if cuda else "",
+        wait="; torch.cuda.synchronize()" if cuda and not of_order else "",
+        later=_LATER.lstrip("\n") if cuda and of_order else "",
     )
 
 
@@ -94,18 +104,21 @@ def _moved(
     """A store, what was there before kept; or a load, compared with it."""
     moved = [(group, *move) for group, of_group in jobs for move in of_group]
     each = f"g, b, s, p in {moved} for n in groups[g].layer_names"
+    if kind == "restore" and call["of_order"]:
+        yield "later(fill)  # whoever had the blocks before"
     if kind == "offload":
         yield folded(f"kept |= {{(s, p, n): content(n, b) for {each}}}")
     if call["target"] == "simple":
         side = "store" if kind == "offload" else "load"
-        blocks, slots = [m[1] for m in moved], [m[2] for m in moved]
-        yield f'move({number + 1}, "{side}", {blocks}, {slots})'
+        steps = [([m[0] for m in of], [m[1] for m in of]) for _, of in jobs if of]
+        yield folded(f'move("{side}", {", ".join(map(str, steps))})')
     else:
         yield from _transfers(pool, number, kind, jobs)
     if kind == "offload":
-        yield "fill()"
+        yield from () if call["of_order"] else ("fill()",)
     else:
-        yield folded(_COMPARE.format(each=each, want="kept[s, p, n]"))
+        first = "finish(); " if call["of_order"] else ""
+        yield folded(first + _COMPARE.format(each=each, want="kept[s, p, n]"))
 
 
 def _transfers(pool: Pool, number: int, kind: str, jobs: list[Any]) -> Iterator[str]:

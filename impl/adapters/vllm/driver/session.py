@@ -9,14 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from kvexact.impl.adapters.vllm.driver import blocks, release
+from kvexact.impl.adapters.vllm.driver.device import AT_ONCE, LATE, SimulatedDevice
 from kvexact.impl.adapters.vllm.driver.facts import HostRows, Map, pool_facts
 from kvexact.impl.adapters.vllm.driver.fields import Fields, outside
+from kvexact.impl.adapters.vllm.driver.forward import made_pending
 from kvexact.impl.adapters.vllm.driver.offload import Offload
 from kvexact.impl.adapters.vllm.driver.pool import Pool, in_configuration, lay_out
-from kvexact.impl.adapters.vllm.driver.requests import Requests
+from kvexact.impl.adapters.vllm.driver.requests import Jobs, Requests
 from kvexact.impl.adapters.vllm.driver.simple import Simple
-from kvexact.impl.adapters.vllm.driver.standins import Memory
 from kvexact.impl.adapters.vllm.driver.wire import Wire
+from kvexact.impl.simulation.memory import Kind
 
 Bytes = npt.NDArray[np.uint8]
 Answer = dict[str, Any]
@@ -34,9 +36,9 @@ class ScaleOutside(Exception):
 class Session:
     """One geometry, opened for one target."""
 
-    def __init__(self, memory: Memory, wire: Wire, call: dict[str, Any]) -> None:
-        self._memory, self._wire = memory, wire
-        memory.clear()
+    def __init__(self, device: SimulatedDevice, wire: Wire, call: dict[str, Any]) -> None:
+        self._device, self._wire = device, wire
+        device.open(AT_ONCE if call["at_once"] else schedule_of(call["geometry"]))
         self._pool = pool_of(call)
         with in_configuration(self._pool.config):
             self._pool.allocate()
@@ -47,7 +49,7 @@ class Session:
         self._dense = HostRows.of(self._pool).dense
         self._offload = connector_of(call["target"], self._pool)
         if self._offload is not None:
-            self._offload.register(self._pool, memory)
+            self._offload.register(self._pool, device)
         self._requests: Requests | None = None
         self._does: dict[str, Callable[[dict[str, Any]], Answer | None]] = {
             "zero": self._zero,
@@ -59,7 +61,7 @@ class Session:
         }
 
     def _register(self, storage: Any) -> Bytes:
-        self._memory.register(storage.data_ptr(), storage.nbytes(), "the pool")
+        self._device.register(storage.data_ptr(), storage.nbytes(), "the pool", Kind.DEVICE)
         array = (ctypes.c_uint8 * storage.nbytes()).from_address(storage.data_ptr())
         return np.ctypeslib.as_array(array)
 
@@ -98,13 +100,15 @@ class Session:
 
     def apply(self, call: dict[str, Any]) -> Answer:
         """Run one op."""
+        self._device.begin(call.get("id", 0))
         return self._does[call["kind"]](call) or {}
 
     def serve(self, call: dict[str, Any]) -> Answer:
         """Run one op on requests."""
+        self._device.begin(call["id"])
         if self._requests is None:
             assert isinstance(self._offload, Offload)
-            self._requests = self._offload.requests(self._pool)
+            self._requests = self._offload.requests(self._pool, self._transfer)
         found: Answer
         match call["kind"]:
             case "compute":
@@ -140,7 +144,7 @@ class Session:
             return
         if self._zeroer is None:
             self._zeroer = blocks.Zeroer(self._pool)
-        self._zeroer.zero(call["blocks"], self._memory)
+        self._zeroer.zero(call["blocks"], self._device)
 
     def _write(self, call: dict[str, Any]) -> None:
         shapes = self._fields.row_shapes(call["group"], len(call["slots"]))
@@ -168,8 +172,22 @@ class Session:
         return rows
 
     def _move(self, call: dict[str, Any]) -> None:
+        self._transfer(call["jobs"], store=call["kind"] == "offload")
+
+    def _transfer(self, jobs: Jobs, *, store: bool) -> None:
+        """Move blocks while work of the model on them is pending.
+
+        When the release says that they are moved, the model goes on: what a load's blocks then have
+        counts.
+        """
         assert self._offload is not None
-        self._offload.move(call["jobs"], store=call["kind"] == "offload")
+        if not self._device.at_once:
+            moved = [(group, [move[0] for move in moves]) for group, moves in jobs]
+            self._device.launch(made_pending(self._fields, moved))
+        try:
+            self._offload.move(jobs, store=store)
+        finally:
+            self._device.finish()
 
     def show(self) -> None:
         """Copy the pool to where the parent sees it."""
@@ -189,6 +207,15 @@ class Session:
         """Let go of what connectors hold."""
         if self._offload is not None:
             self._offload.close()
+
+
+def schedule_of(geometry: dict[str, Any]) -> int:
+    """The schedule of a geometry, which has no word for it: it follows from the number of blocks.
+
+    Blocks are counted in pairs, as whether they are odd says what else a geometry has no word for.
+    """
+    blocks: int = geometry["blocks"]
+    return (LATE, AT_ONCE, blocks)[blocks // 2 % 3]
 
 
 def pool_of(call: dict[str, Any]) -> Pool:

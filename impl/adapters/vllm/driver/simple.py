@@ -2,20 +2,21 @@
 
 import inspect
 import re
-import time
 import uuid
 from itertools import chain
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
+from kvexact.impl.adapters.vllm.driver.device import SimulatedDevice
 from kvexact.impl.adapters.vllm.driver.facts import Map, region_facts, row_bytes
+from kvexact.impl.adapters.vllm.driver.offload import POLLS_MOST
 from kvexact.impl.adapters.vllm.driver.pool import Pool, in_configuration
-from kvexact.impl.adapters.vllm.driver.standins import Memory
+from kvexact.impl.adapters.vllm.driver.requests import Jobs
 from kvexact.impl.adapters.vllm.driver.symbols import find, need
+from kvexact.impl.simulation.memory import Kind
 
 _METADATA = "vllm.v1.simple_kv_offload.metadata:SimpleCPUOffloadMetadata"
-_PATIENCE_S = 20.0
 
 
 class Simple:
@@ -34,9 +35,9 @@ class Simple:
         self._scheduler_slots = _scheduler_slots(pool.kv_config, capacity_bytes)
         self._event = 0
 
-    def register(self, pool: Pool, memory: Memory) -> None:
+    def register(self, pool: Pool, device: SimulatedDevice) -> None:
         """Hand it the pool; it allocates the host tier."""
-        self._memory = memory
+        self._device = device
         with in_configuration(pool.config):
             self._worker.register_kv_caches(pool.views)
         backend = self._worker._backend
@@ -45,7 +46,7 @@ class Simple:
             tier = [backend._store_buffer_caches, backend._load_buffer_caches]
             Path(backend._disk_path).unlink()  # open as it is, it stays until it is closed
         for tensor in chain.from_iterable(of_side.values() for of_side in tier):
-            memory.register(tensor.data_ptr(), tensor.nbytes, "the host tier")
+            device.register(tensor.data_ptr(), tensor.nbytes, "the host tier", Kind.PINNED)
 
     def facts(self, pool: Pool, places: Map, *, dense: bool) -> dict[str, Any]:
         """Regions, slots on both sides, and bytes of a row where no padding is in it."""
@@ -61,37 +62,44 @@ class Simple:
             found["host.row_bytes"] = sum(t.shape[1] for t in regions)
         return found
 
-    def move(self, jobs: list[tuple[int, list[list[int]]]], *, store: bool) -> None:
-        """Move blocks to or from the host tier, all in one step of the engine."""
-        moves = [move for _, of_group in jobs for move in of_group]
-        if not moves:
-            return
-        made = need(_METADATA)
-        self._event += 1
-        side = "store" if store else "load"
-        metadata = made(
-            **{
-                f"{side}_event": self._event,
-                f"{side}_gpu_blocks": [block for block, _, _ in moves],
-                f"{side}_cpu_blocks": [slot for _, slot, _ in moves],
-            }
-        )
+    def move(self, jobs: Jobs, *, store: bool) -> None:
+        """Move blocks to or from the host tier, each job in a step of the engine's own.
+
+        None is waited for before the next one begins.
+        """
+        for _, moves in jobs:
+            if moves:
+                self._step(moves, store=store)
         worker = self._worker
-        worker.bind_connector_metadata(metadata)
-        worker.start_load_kv()
-        worker.wait_for_save()
         pending = (
             worker._pending_store_event_indices if store else worker._pending_load_event_indices
         )
+        for _ in range(POLLS_MOST):
+            if not pending:
+                break
+            self._device.turns.run()
+            worker.get_finished(set())
+        else:
+            raise TimeoutError("transfers did not end")
+        self._device.complain()
+
+    def _step(self, moves: list[list[int]], *, store: bool) -> None:
+        self._event += 1
+        side = "store" if store else "load"
+        worker = self._worker
+        worker.bind_connector_metadata(
+            need(_METADATA)(
+                **{
+                    f"{side}_event": self._event,
+                    f"{side}_gpu_blocks": [block for block, _, _ in moves],
+                    f"{side}_cpu_blocks": [slot for _, slot, _ in moves],
+                }
+            )
+        )
+        worker.start_load_kv()
+        worker.wait_for_save()
         worker.get_finished(set())  # older releases start copies here, as long as there is metadata
         worker.clear_connector_metadata()
-        until = time.monotonic() + _PATIENCE_S
-        while pending:
-            if time.monotonic() > until:
-                raise TimeoutError("the copy thread did not finish")
-            time.sleep(0)
-            worker.get_finished(set())
-        self._memory.complain()
 
     def close(self) -> None:
         """End the copy threads."""

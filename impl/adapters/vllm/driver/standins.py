@@ -1,11 +1,16 @@
 """Stand-ins for what only a GPU has: events, streams, copies, pinning. Nothing else is replaced.
 
-Copies are made here, one descriptor after the other, and only inside registered memory.
+What they do ends in a `Device`. The one here does all work at once; `device.py` has one on which
+work is pending.
 """
 
 import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import wraps
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 import numpy as np
@@ -20,139 +25,193 @@ _REGISTRATIONS = {
     ),
     "vllm.v1.simple_kv_offload.worker:SimpleCPUOffloadWorker": ("register_kv_caches",),
 }
+#: Whose copy threads take work from a queue.
+_WITH_THREADS = ("copy_backend", "disk_backend")
+#: When a batched copy may read its sources, in the driver's numbers: in stream order, at any time.
+_STREAM_ORDER, _ANY_ORDER = 1, 3
+#: Target, source and number of bytes of each.
+Copies = list[tuple[int, int, int]]
 
 
-class OutOfBounds(Exception):
-    """A copy outside of registered memory, caught before it was made."""
+class Device:
+    """A device that has done all work when a call returns.
 
+    Attributes:
+        streams: all that there are, at the number that calls know them by; the first is the one of
+            the model.
+        queue_type: what copy threads take work from; None: Python's own.
+    """
 
-class Memory:
-    """Memory that copies may touch."""
+    queue_type: Any = None
 
     def __init__(self) -> None:
-        self._starts: list[tuple[int, int, str]] = []
-        self._caught: Exception | None = None
+        Event.device = Stream.device = self
+        self._in_thread = threading.local()
+        self.streams: list[Stream] = []
+        Stream()
 
-    def register(self, start: int, size: int, name: str) -> None:
-        """Allow copies from and to these bytes."""
-        self._starts.append((start, start + size, name))
+    @property
+    def current(self) -> "Stream":
+        """The current stream of this thread."""
+        found: Stream | None = getattr(self._in_thread, "stream", None)
+        return found or self.streams[0]
 
-    def clear(self) -> None:
-        """Allow none."""
-        self._starts.clear()
-        self._caught = None
-
-    def complain(self) -> None:
-        """Raise what was caught on a thread of the release's own, where an exception is lost."""
-        caught, self._caught = self._caught, None
-        if caught is not None:
-            raise caught
-
-    def copy(self, source: int, target: int, size: int) -> None:
-        """Copy bytes, where both sides are registered."""
-        self._check(source, size, "reads")
-        self._check(target, size, "writes")
-        ctypes.memmove(target, source, size)
-
-    def zero(self, target: int, size: int) -> None:
-        """Zero bytes that are registered."""
-        self._check(target, size, "zeroes")
-        ctypes.memset(target, 0, size)
-
-    def _check(self, at: int, size: int, what: str) -> None:
-        if any(start <= at and at + size <= end for start, end, _ in self._starts):
-            return
-        near = min(self._starts, key=lambda s: abs(s[0] - at), default=(0, 0, "nothing"))
-        raise OutOfBounds(
-            f"it {what} {size} bytes at {at - near[0]:+} from the start of {near[2]}, "
-            f"which has {near[1] - near[0]} bytes"
-        )
-
-    def swap_blocks_batch(self, source: Any, target: Any, sizes: Any, **_order: Any) -> None:
-        """In place of the compiled op: tensors of addresses and sizes."""
-        for one in zip(source.tolist(), target.tolist(), sizes.tolist(), strict=True):
-            self.copy(*one)
-
-    def batch_memcpy(self, target: int, source: int, sizes: int, count: int, *_more: Any) -> int:
-        """In place of the driver's batched copy: addresses of arrays."""
-        rows = [
-            np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(at)).tolist()
-            for at in (source, target, sizes)
-        ]
+    @contextmanager
+    def on(self, stream: "Stream") -> Iterator[None]:
+        """Make a stream the current one."""
+        before = getattr(self._in_thread, "stream", None)
+        self._in_thread.stream = stream
         try:
-            for one in zip(*rows, strict=True):
-                self.copy(*one)
-        except OutOfBounds as error:
-            self._caught = error
-        return 0
+            yield
+        finally:
+            self._in_thread.stream = before
+
+    def new_stream(self) -> Any:
+        """What it keeps of a stream."""
+
+    def new_event(self) -> Any:
+        """What it keeps of an event."""
+
+    def copy(self, copies: Copies, stream: "Stream", order: int) -> None:
+        """Copy bytes; in which order sources are read says the driver's number."""
+        del stream, order
+        for one in copies:
+            ctypes.memmove(*one)
+
+    def copy_in_thread(self, copies: Copies, stream: "Stream", order: int) -> None:
+        """The same on a thread of the release's own."""
+        self.copy(copies, stream, order)
+
+    def record(self, event: "Event", stream: "Stream") -> None:
+        """Capture what is in a stream."""
+
+    def wait(self, stream: "Stream", event: "Event") -> None:
+        """Let later work of a stream wait for an event."""
+
+    def query(self, event: "Event") -> bool:
+        """Whether what an event captured has ended."""
+        del event
+        return True
+
+    def synchronize(self, event: "Event") -> None:
+        """Wait for what an event captured."""
 
 
 class Event:
-    """An event on a machine whose copies are done when they return."""
+    """In place of `torch.Event`."""
+
+    device: ClassVar[Device]
 
     def __init__(self, *_args: Any, **_options: Any) -> None:
-        pass
+        self.made = self.device.new_event()
 
-    def record(self, *_stream: Any) -> None:
-        """Nothing is pending."""
+    def record(self, stream: "Stream | None" = None) -> None:
+        self.device.record(self, stream or self.device.current)
 
     def query(self) -> bool:
-        return True
+        return self.device.query(self)
 
     def synchronize(self) -> None:
-        """Nothing is pending."""
+        self.device.synchronize(self)
 
-    def wait(self, *_stream: Any) -> None:
-        """Nothing is pending."""
+    def wait(self, stream: "Stream | None" = None) -> None:
+        self.device.wait(stream or self.device.current, self)
 
     def elapsed_time(self, _other: Any) -> float:
         return 0.0
 
 
 class Stream:
-    """A stream on such a machine."""
+    """In place of streams of torch and of the platform."""
 
-    cuda_stream = 0
+    device: ClassVar[Device]
 
     def __init__(self, *_args: Any, **_options: Any) -> None:
-        pass
+        self.made = self.device.new_stream()
+        self.cuda_stream = len(self.device.streams)
+        self.device.streams.append(self)
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
         return 0, -1
 
-    def wait_event(self, _event: Any) -> None:
-        """Nothing is pending."""
+    def record_event(self, event: Event | None = None) -> Event:
+        event = event or Event()
+        event.record(self)
+        return event
 
-    def wait_stream(self, _stream: Any) -> None:
-        """Nothing is pending."""
+    def wait_event(self, event: Event) -> None:
+        event.wait(self)
+
+    def wait_stream(self, stream: "Stream") -> None:
+        self.wait_event(stream.record_event())
 
     def synchronize(self) -> None:
-        """Nothing is pending."""
+        self.record_event().synchronize()
 
 
-def install(memory: Memory) -> None:
+def install(device: Device) -> None:
     """Replace them for good; before anything that keeps a reference is made."""
     torch_any: Any = torch
     torch_any.Event = Event
-    torch_any.cuda.Stream = Stream
-    torch_any.cuda.current_stream = lambda *_device: Stream()
     torch_any.accelerator.current_device_index = lambda: 0
-    ops = need("vllm._custom_ops")
-    ops.swap_blocks_batch = memory.swap_blocks_batch
-    copies = find("vllm.v1.simple_kv_offload.cuda_mem_ops")
-    if hasattr(copies, "_batch_memcpy"):
-        copies._batch_memcpy = (memory.batch_memcpy, 1)
-    elif copies is not None:
-        copies._batch_memcpy_fn = memory.batch_memcpy
+    for place in (torch_any.cuda, type(need("vllm.platforms:current_platform"))):
+        place.Stream = Stream
+        place.current_stream = staticmethod(lambda *_device: device.current)
+        place.stream = staticmethod(device.on)
+    need("vllm._custom_ops").swap_blocks_batch = swap_blocks_batch(device)
+    calls = find("vllm.v1.simple_kv_offload.cuda_mem_ops")
+    if hasattr(calls, "_batch_memcpy"):
+        calls._batch_memcpy = (batch_memcpy(device), 1)
+    elif calls is not None:
+        calls._batch_memcpy_fn = batch_memcpy(device)
+    _take_turns(device)
     spec = find("vllm.v1.kv_offload.cpu.spec")
     if hasattr(spec, "_all_workers_barrier"):
         spec._all_workers_barrier = lambda: None
     disk = find("vllm.v1.simple_kv_offload.disk_backend")
     if hasattr(disk, "pin_tensor"):
         disk.pin_tensor = lambda _tensor: None
-    for place, names in _REGISTRATIONS.items():
-        _as_on_a_gpu(need(place), names)
+    for made, names in _REGISTRATIONS.items():
+        _as_on_a_gpu(need(made), names)
+
+
+def swap_blocks_batch(device: Device) -> Any:
+    """In place of the compiled op: tensors of addresses and sizes, on the current stream."""
+
+    def swap(
+        source: Any, target: Any, sizes: Any, *, is_src_access_order_any: bool = False
+    ) -> None:
+        copies = list(zip(target.tolist(), source.tolist(), sizes.tolist(), strict=True))
+        order = _ANY_ORDER if is_src_access_order_any else _STREAM_ORDER
+        device.copy(copies, device.current, order)
+
+    return swap
+
+
+def batch_memcpy(device: Device) -> Any:
+    """In place of `cuMemcpyBatchAsync`, which copy threads call: addresses of arrays."""
+
+    def copy(*arguments: Any) -> int:
+        *places, count, attributes, _, has_attributes, _, stream = arguments
+        rows = [
+            np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(at)).tolist()
+            for at in places
+        ]
+        order = ctypes.c_uint.from_address(attributes).value if has_attributes else _STREAM_ORDER
+        device.copy_in_thread(list(zip(*rows, strict=True)), device.streams[stream], order)
+        return 0
+
+    return copy
+
+
+def _take_turns(device: Device) -> None:
+    """Let copy threads read from queues of the device's, where it has any."""
+    for name in _WITH_THREADS if device.queue_type else ():
+        module = find(f"vllm.v1.simple_kv_offload.{name}")
+        if module is not None:
+            need(f"{module.__name__}:queue.SimpleQueue")
+            module.queue = SimpleNamespace(SimpleQueue=device.queue_type)
 
 
 def _as_on_a_gpu(made: Any, names: tuple[str, ...]) -> None:
