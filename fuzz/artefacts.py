@@ -12,7 +12,8 @@ import numpy as np
 
 from kvexact.fuzz.failure import Failure
 from kvexact.fuzz.finding import Finding
-from kvexact.fuzz.pictures.show import WrongBytes, draw_svg
+from kvexact.fuzz.pictures.draw_svg import draw_svg
+from kvexact.fuzz.pictures.wrong import WrongBytes
 from kvexact.fuzz.reproduce import render
 from kvexact.fuzz.target_process import Limits
 from kvexact.fuzz.targets import NamedTarget

@@ -15,7 +15,6 @@ from kvexact.fuzz.cli_targets import able_target, in_child, target_option
 from kvexact.fuzz.cli_trace import trace_and_target
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.vllm_matrix import row
-from kvexact.fuzz.vllm_reproducer import reproducer
 from kvexact.impl.adapters.vllm.home import HOME_VARIABLE, LISTED, Home, InstallError, is_listed
 from kvexact.impl.adapters.vllm.process import end_all
 from kvexact.refmodel.spec import Refused
@@ -148,6 +147,8 @@ def reproduce_command(
     Example:
       kvexact vllm reproduce artifacts/*/fact-open-fact-regions-*.json -o regions.py
     """  # noqa: D301
+    from kvexact.fuzz.vllm_reproducer import reproducer  # with torch, as its programs have
+
     trace, target = trace_and_target(file, target_name)
     able_target(target.name)
     try:

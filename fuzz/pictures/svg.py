@@ -1,7 +1,7 @@
 """A small SVG canvas: shapes in, one standalone document out. All text is escaped here."""
 
 from dataclasses import dataclass, field
-from xml.sax.saxutils import escape
+from html import escape
 
 #: Width of a character of the monospaced font, in font sizes.
 CHAR_EM = 0.602
@@ -105,4 +105,4 @@ def _n(value: float) -> str:
 
 def _xml(text: str) -> str:
     """Text as an XML document may hold it: escaped, and nothing that is not printable."""
-    return escape("".join(c if c.isprintable() else "\ufffd" for c in text))
+    return escape("".join(c if c.isprintable() else "\ufffd" for c in text), quote=False)
