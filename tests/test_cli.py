@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import chdir
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -243,20 +244,33 @@ def test_nothing_depends_on_the_order_of_sets() -> None:
     assert outcome("1") == outcome("2")
 
 
-def test_a_failing_run_shows_saves_and_goes_on() -> None:
-    faulty = "kvexact.impl.faults:zero_spans_block_stride"
-    result = kvexact("fuzz", "--target", faulty, "--max-ops", "2500", "--seed", "1")
+#: A target with several failures, and a run of it.
+SEVERAL = "kvexact.impl.faults:zero_spans_block_stride"
+RUN = ("fuzz", "--target", SEVERAL, "--max-ops", 2500, "--seed", 1)
+
+
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What that run says, and its directory."""
+    folder = tmp_path_factory.mktemp("failing")
+    with chdir(folder):
+        result = kvexact(*RUN)
     assert result.exit_code == 1
-    commands = re.findall(r"^reproduce: (.+)$", result.output, re.MULTILINE)
-    counted = re.findall(r"^failed (?:once|([\d,]+) times): (.+)$", result.output, re.MULTILINE)
+    (directory,) = (folder / "artifacts").iterdir()
+    return result.output, directory
+
+
+def test_a_failing_run_shows_saves_and_goes_on(failing: tuple[str, Path]) -> None:
+    output, directory = failing
+    commands = re.findall(r"^reproduce: (.+)$", output, re.MULTILINE)
+    counted = re.findall(r"^failed (?:once|([\d,]+) times): (.+)$", output, re.MULTILINE)
     assert len(commands) == len(counted) >= 2
     assert any(number for number, _ in counted), "a known failure is counted, not shown"
-    (directory,) = runs()
     assert len(list(directory.iterdir())) == 3 * len(commands)
     assert not list(directory.glob("*.journal"))
     for path in directory.glob("*.json"):
         found = load(path)
-        assert found.target == faulty
+        assert found.target == SEVERAL
         assert len(found.ops) <= 4
 
 
@@ -281,21 +295,16 @@ def test_the_last_line_shows_the_same_failure() -> None:
         assert line in again.stdout
 
 
-def test_the_same_for_any_number_of_workers() -> None:
-    def outcome(workers: int) -> tuple[str, list[str]]:
-        result = kvexact(
-            *("fuzz", "--target", "kvexact.impl.faults:zero_spans_block_stride"),
-            *("--seed", 1, "--max-ops", 2500, "--workers", workers),
-        )
-        assert result.exit_code == 1
-        assert result.output.count("reproduce: ") >= 2
-        text = re.sub(r"^\d+:\d\d.*$|artifacts/[^/\n]*", "", result.output, flags=re.MULTILINE)
-        return text, sorted(path.name for path in runs()[-1].iterdir())
+def test_the_same_for_any_number_of_workers(failing: tuple[str, Path]) -> None:
+    def outcome(output: str, directory: Path) -> tuple[str, list[str]]:
+        assert output.count("reproduce: ") >= 2
+        text = re.sub(r"^\d+:\d\d.*$|artifacts/[^/\n]*", "", output, flags=re.MULTILINE)
+        return text, sorted(path.name for path in directory.iterdir())
 
-    one = outcome(1)
-    for path in runs():
-        path.rename(path.with_name("0"))
-    assert outcome(3) == one
+    result = kvexact(*RUN, "--workers", 3)
+    assert result.exit_code == 1
+    (directory,) = runs()
+    assert outcome(result.output, directory) == outcome(*failing)
 
 
 def test_the_first_failure_ends_the_run() -> None:
