@@ -225,6 +225,24 @@ def test_a_host_tier_may_be_a_file(release: str, in_a_file: bool) -> None:
         target.close()
 
 
+@pytest.mark.parametrize("name", ["vllm-offload@0.33.0", "vllm-simple@0.24.0"])
+def test_a_model_of_three_groups_has_three_kinds_of_attention(name: str) -> None:
+    alignment = 4096 if "offload" in name else 1
+    geometry = replace(
+        GEOMETRY,
+        groups=GEOMETRY.groups * 3,
+        host=Host(1 << 16, row_alignment=alignment),
+        order="LBNHC",
+        kv_split="@0.24.0" in name,
+    )
+    assert outcome(name, geometry, OPS) == "sound"
+    target = of_release(name).make()
+    target.open(geometry)
+    kinds = ("FullAttention", "SlidingWindow", "ChunkedLocalAttention")
+    assert {f"spec {kind}Spec" for kind in kinds} <= set(target.launches())
+    target.close()
+
+
 def test_latent_rows_and_keys_of_an_indexer_are_kept() -> None:
     target = of_release("vllm-offload@0.33.0").make()
     rows = LayerSet(2, 1, 576, 0, "fp8_ds_mla")

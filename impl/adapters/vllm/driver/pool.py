@@ -168,7 +168,6 @@ def _specs(
     names: dict[str, Shape] = {}
     full = next((g for g, of_group in enumerate(shapes) if not of_group[0].is_state), 0)
     for g, group in enumerate(geometry["groups"]):
-        window = 16 * (g - full) or None
         size = _natural_block_size(geometry, g, shapes)
         for shape in shapes[g]:
             own = _backend_of(group, shape)
@@ -178,7 +177,7 @@ def _specs(
                 elif shape.is_row:
                     spec = rows.spec(shape, config, size, own)
                 else:
-                    spec = release.attention_spec(shape, size, window, own)
+                    spec = release.attention_spec(shape, size, g - full, own)
                 name = f"model.layers.{len(specs)}.attn"
                 specs[name], names[name] = spec, shape
     return specs, names

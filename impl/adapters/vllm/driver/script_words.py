@@ -30,6 +30,7 @@ _NAMES = (
     "vllm.v1.core.kv_cache_utils:KVCacheBlockCopy",
     "vllm.v1.kv_cache_interface:FullAttentionSpec",
     "vllm.v1.kv_cache_interface:SlidingWindowSpec",
+    "vllm.v1.kv_cache_interface:ChunkedLocalAttentionSpec",
     "vllm.v1.kv_cache_interface:MambaSpec",
     "vllm.v1.kv_cache_interface:MLAAttentionSpec",
     "vllm.v1.kv_cache_interface:TQFullAttentionSpec",
