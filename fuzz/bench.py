@@ -6,7 +6,8 @@ turns, in one process, a few times, and of each piece the least time counts: loa
 
 import ctypes
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 
 import click
@@ -28,6 +29,7 @@ from kvexact.fuzz.bench_rounds import (
     prng_round,
 )
 from kvexact.fuzz.bench_vllm import vllm_or_skipped
+from kvexact.fuzz.child import Child, Died
 from kvexact.fuzz.family import Family
 from kvexact.fuzz.isolate import Isolation
 from kvexact.fuzz.run import Run
@@ -132,8 +134,8 @@ class Result:
         ]
 
 
-def sample(rounds: Iterable[int]) -> Samples:
-    """Measure in turns."""
+def measure(rounds: int) -> Iterator[int | Result]:
+    """Measure in turns: the number of each round, when it is done, and then the result."""
     samples = Samples()
     one, other = long_arrays()
     engine = NamedTarget("cpu", CpuEngine)
@@ -148,7 +150,7 @@ def sample(rounds: Iterable[int]) -> Samples:
     def in_time(number: int, family: Family) -> Round:
         return prng_round(number, family, StreamsEngine())
 
-    for _ in rounds:
+    for number in range(rounds):
         samples.empty.append(empty_round(_SEED))
         samples.machine.append(_each(RAW_FAMILIES, machine_round))
         samples.values_machine.append(_each(VALUE_FAMILIES, machine_round))
@@ -166,8 +168,9 @@ def sample(rounds: Iterable[int]) -> Samples:
         for _ in range(_COMPARISONS):
             samples.compare.append(gb_per_s(same_bytes, one, other))
             samples.memcmp.append(gb_per_s(_memcmp, one, other))
+        yield number
     isolation.close()
-    return samples
+    yield result(samples)
 
 
 def _each(families: Iterable[Family], measure: Callable[[int, Family], Round]) -> Pieces:
@@ -246,6 +249,20 @@ def _memcmp(one: Bytes, other: Bytes) -> bool:
     return bool(plain(address(one.ctypes.data), address(other.ctypes.data), size) == 0)
 
 
+def measured() -> Result:
+    """The result, of a process that is started as the workers of a soak are."""
+    with (
+        Progress(console=Console(stderr=True), transient=True) as progress,
+        closing(Child(measure, _ROUNDS)) as child,
+    ):
+        task = progress.add_task("rounds", total=_ROUNDS)
+        while not isinstance(item := child.receive(), Result):
+            if item is None or isinstance(item, Died):
+                raise click.ClickException("the process that measures was ended; run it again")
+            progress.advance(task)
+    return item
+
+
 @click.command(epilog="\b\nExample:\n  kvexact bench --json")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--check", is_flag=True, help="End with 1 where a ratio is over its budget.")
@@ -256,9 +273,7 @@ def bench(context: click.Context, *, as_json: bool, check: bool) -> None:
     The unit is a step of a Hypothesis machine with two empty rules. Takes about two minutes.
     Where a release of vLLM is installed, its ops a second are told as well.
     """
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        samples = sample(progress.track(range(_ROUNDS), description="rounds"))
-    found = result(samples)
+    found = measured()
     vllm, skipped = vllm_or_skipped()
     if skipped:
         click.echo(f"kvexact bench: {skipped}", err=True)

@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from kvexact.fuzz.isolated import die_with_parent
+from kvexact.fuzz.layout import same_addresses
 from kvexact.fuzz.printing import print_to_stderr
 from kvexact.impl.target import Unavailable
 
@@ -49,7 +50,7 @@ class Child:
         self.connection, theirs = context.Pipe(duplex=False)
         self._process = context.Process(target=_run, args=(theirs, work, args), daemon=True)
         resource_tracker.ensure_running()  # or `start` does it, and lets signals through
-        with _signals_wait():
+        with _signals_wait(), same_addresses():
             self._process.start()
         theirs.close()
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from kvexact.fuzz import bench as module
-from kvexact.fuzz.bench import BUDGETS, Result, bench, result, sample
+from kvexact.fuzz.bench import BUDGETS, Result, bench, measure
 from kvexact.fuzz.bench_parts import gb_per_s, long_arrays
 from kvexact.fuzz.demands import RAW_ONLY
 from kvexact.fuzz.shown import same_bytes
@@ -20,7 +20,9 @@ from kvexact.refmodel.spec import PAGE_FORMATS
 @pytest.fixture(scope="module")
 def found() -> Result:
     """One round."""
-    return result(sample(range(1)))
+    *_, last = measure(1)
+    assert isinstance(last, Result)
+    return last
 
 
 def test_ratios_follow_from_times(found: Result) -> None:
@@ -52,8 +54,7 @@ def test_json_and_check(found: Result, monkeypatch: pytest.MonkeyPatch, tmp_path
         timed_machine_added_over_empty_step=0.5,
         values_prng_op_over_raw=2.75,
     )
-    monkeypatch.setattr(module, "sample", list)
-    monkeypatch.setattr(module, "result", lambda _: slow)
+    monkeypatch.setattr(module, "measured", lambda: slow)
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
 
     plain = CliRunner().invoke(bench, ["--json"])
