@@ -1,5 +1,6 @@
 """Work in a spawned process, so that a target that kills it takes nothing else along."""
 
+import os
 import signal
 import sys
 import traceback
@@ -7,12 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context, resource_tracker
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from kvexact.fuzz.isolated import die_with_parent
 from kvexact.fuzz.layout import same_addresses
 from kvexact.fuzz.printing import print_to_stderr
+from kvexact.fuzz.processes import Mark
 from kvexact.impl.target import Unavailable
 
 _END_S = 5.0
@@ -42,17 +44,21 @@ class Child:
     """Runs a generator function in a process of its own.
 
     Attributes:
-        connection: for `multiprocessing.connection.wait`; when ready, `receive` does not block.
+        signs: for `multiprocessing.connection.wait`; when any is ready, `receive` does not block.
     """
 
     def __init__(self, work: Callable[..., Iterator[Any]], *args: object) -> None:
         context = get_context("spawn")
-        self.connection, theirs = context.Pipe(duplex=False)
+        self._connection, theirs = context.Pipe(duplex=False)
         self._process = context.Process(target=_run, args=(theirs, work, args), daemon=True)
         resource_tracker.ensure_running()  # or `start` does it, and lets signals through
-        with _signals_wait(), same_addresses():
+        self._mark = Mark()
+        with _signals_wait(), same_addresses(), self._mark.inherited():
             self._process.start()
         theirs.close()
+        assert self._process.pid is not None
+        self._life = os.pidfd_open(self._process.pid)
+        self.signs: list[Connection | int] = [self._connection, self._life]
 
     def receive(self) -> Any:
         """The next item of the work; a `Died` where there is none any more; None: it is done.
@@ -61,8 +67,10 @@ class Child:
             Unavailable: the target cannot run here.
             ChildError: the work raised something else.
         """
+        if self._life in wait(self.signs):
+            self._mark.kill(_END_S)  # what it started holds the connection open
         try:
-            item = self.connection.recv()
+            item = self._connection.recv()
         except (EOFError, OSError):
             self._process.join(_END_S)
             return Died(self._process.exitcode)
@@ -82,10 +90,12 @@ class Child:
                 return
 
     def close(self) -> None:
-        """End the process, whatever it is doing."""
-        self.connection.close()
+        """End the process, whatever it is doing, and what it started."""
+        self._connection.close()
         self._process.kill()
+        self._mark.kill(_END_S)
         self._process.join(_END_S)
+        os.close(self._life)
 
 
 @contextmanager

@@ -5,7 +5,8 @@ import secrets
 import select
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -21,7 +22,16 @@ class Mark:
     def __init__(self) -> None:
         name = f"KVEXACT_PROCESS_{secrets.token_hex(8)}"
         self.environment = {**os.environ, name: "1"}
-        self._bytes = name.encode()
+        self._name = name
+
+    @contextmanager
+    def inherited(self) -> Iterator[None]:
+        """Around the start of a process that cannot be given an environment."""
+        os.environ[self._name] = "1"
+        try:
+            yield
+        finally:
+            del os.environ[self._name]
 
     def kill(self, seconds: float) -> None:
         """Kill whatever has it, and what that starts meanwhile; waits for so long at most."""
@@ -40,7 +50,7 @@ class Mark:
         except OSError:  # it has ended
             return ()
         with suppress(OSError):  # it ends now, or is somebody else's
-            if self._bytes in (process / "environ").read_bytes():
+            if self._name.encode() in (process / "environ").read_bytes():
                 signal.pidfd_send_signal(life, signal.SIGKILL)
                 return (life,)
         os.close(life)

@@ -24,7 +24,7 @@ def watched(trace: Trace, target: NamedTarget) -> Timeline | None:
         return None
     child = Child(_run, trace, target)
     try:
-        notes = child.receive() if wait([child.connection], _DEADLINE_S) else None
+        notes = child.receive() if wait(child.signs, _DEADLINE_S) else None
     finally:
         child.close()
     if not isinstance(notes, list):

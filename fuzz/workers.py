@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
 
 from kvexact.fuzz import journal
 from kvexact.fuzz.child import Child, Died
@@ -146,9 +145,10 @@ class Workers:
     def poll(self) -> list[Item]:
         """Whatever the workers sent."""
         items: list[Item] = []
-        by_connection: dict[Any, _Place] = {place.child.connection: place for place in self._places}
-        for connection in wait(list(by_connection), _POLL_S):
-            items += by_connection[connection].receive()
+        ready = wait([sign for place in self._places for sign in place.child.signs], _POLL_S)
+        for place in self._places:
+            if any(sign in ready for sign in place.child.signs):
+                items += place.receive()
         return items
 
     def close(self) -> None:

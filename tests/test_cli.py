@@ -361,6 +361,20 @@ def test_a_killed_worker_leaves_its_trace() -> None:
     assert "reduced from" in reduced.output
 
 
+def test_what_a_worker_forked_neither_hides_its_death_nor_outlives_it() -> None:
+    """It has open all that the worker had: what that sends by, and what the command prints to."""
+    process = script(
+        *("fuzz", "--target", "hostile_targets:HidesAChild", "--seed", "1", "--first"),
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+    )
+    try:
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert "exit / zero / exit / exit status 3" in output
+
+
 def test_a_lost_device_is_replaced() -> None:
     result = kvexact("fuzz", "--target", "odd_targets:Lost", "--seed", 1, "--max-ops", 150)
     assert result.exit_code == 1
