@@ -18,10 +18,10 @@ from kvexact.fuzz.edits import Program
 from kvexact.fuzz.explained import explain_failure
 from kvexact.fuzz.finding import Finding, find
 from kvexact.fuzz.items import families_of
-from kvexact.fuzz.reduce import Reducer
+from kvexact.fuzz.reduce import Reducer, failure_of
 from kvexact.fuzz.run import execute
 from kvexact.fuzz.targets import NamedTarget, find_target
-from kvexact.fuzz.trace import load
+from kvexact.fuzz.trace import Trace, load
 from kvexact.fuzz.vllm_matrix import GONE, NOT_MET, seen, what_became
 from kvexact.fuzz.vllm_reproducer import reproducer
 from kvexact.impl.adapters.vllm.home import LISTED, Home
@@ -30,7 +30,7 @@ from kvexact.impl.adapters.vllm.process import end_all, process_of
 from kvexact.impl.target import Target, Unavailable
 from kvexact.refmodel.ops import Allocate, Job, Move, Offload, Op, Restore, Slot, WriteTokens
 from kvexact.refmodel.serving_ops import Admit, Attend, Compute, Lookup, Store
-from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
+from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet, Refused
 
 #: Acted ops within which each seed bug is found.
 OPS_MOST = 18_000
@@ -354,6 +354,23 @@ def test_a_finding_is_shown_by_vllm_alone(path: Path, tmp_path: Path) -> None:
         or "is invalid for input" in said
         or "cache dtype" in said
     )
+
+
+def test_a_fence_that_was_taken_out_is_not_told_with_vllm_alone() -> None:
+    target = of_release("vllm-offload@0.33.0+undo-50696")
+    found = failure_of(target.make(), Program(replace(GEOMETRY, blocks=6), OPS))
+    assert found is not None
+    trace = Trace(GEOMETRY, OPS, target.name, "", (), tuple(found[1].signature))
+    with pytest.raises(Refused, match="is shown by replaying its trace"):
+        reproducer(replace(trace, geometry=replace(GEOMETRY, blocks=6)), target, "cpu")
+
+
+def test_a_failure_of_order_stands_behind_a_kernel_that_takes_a_while() -> None:
+    trace = load(next(path for path in TRACES if path.stem == "loads-before-compute-simple"))
+    text = reproducer(trace, of_release(trace.target), "cuda")
+    assert "torch.cuda._sleep" in text
+    assert "class Stream" not in text
+    compile(text, "program.py", "exec")
 
 
 def test_with_a_gpu_no_stand_ins_are_needed() -> None:
