@@ -358,11 +358,12 @@ def test_a_finding_is_shown_by_vllm_alone(path: Path, tmp_path: Path) -> None:
 
 def test_a_fence_that_was_taken_out_is_not_told_with_vllm_alone() -> None:
     target = of_release("vllm-offload@0.33.0+undo-50696")
-    found = failure_of(target.make(), Program(replace(GEOMETRY, blocks=6), OPS))
+    geometry = replace(GEOMETRY, blocks=6)
+    found = failure_of(target.make(), Program(geometry, OPS))
     assert found is not None
-    trace = Trace(GEOMETRY, OPS, target.name, "", (), tuple(found[1].signature))
+    trace = Trace(geometry, OPS, target.name, "", (), tuple(found[1].signature))
     with pytest.raises(Refused, match="is shown by replaying its trace"):
-        reproducer(replace(trace, geometry=replace(GEOMETRY, blocks=6)), target, "cpu")
+        reproducer(trace, target, "cpu")
 
 
 def test_a_failure_of_order_stands_behind_a_kernel_that_takes_a_while() -> None:

@@ -1,9 +1,13 @@
 """Parts of the vLLM adapter that need no release."""
 
+import builtins
+import symtable
 import sys
 import threading
 import zipfile
+from collections.abc import Iterator
 from importlib.resources import files
+from inspect import getsource
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +25,12 @@ from kvexact.fuzz.targets import UnknownTarget, find_target
 from kvexact.fuzz.trace import load
 from kvexact.fuzz.vllm_met import met_lines
 from kvexact.impl.adapters.vllm import home as home_module
+from kvexact.impl.adapters.vllm import reproducer as reproducer_module
 from kvexact.impl.adapters.vllm.driver import offload
 from kvexact.impl.adapters.vllm.driver import turns as turns_module
 from kvexact.impl.adapters.vllm.driver.device import AT_ONCE, LATE, SimulatedDevice
 from kvexact.impl.adapters.vllm.driver.fields import layer_fields, runs
+from kvexact.impl.adapters.vllm.driver.mutations import MUTATIONS, Mutation
 from kvexact.impl.adapters.vllm.driver.pool import Layer
 from kvexact.impl.adapters.vllm.driver.shapes import Shape
 from kvexact.impl.adapters.vllm.driver.standins import Event, Stream, batch_memcpy
@@ -231,6 +237,24 @@ def test_a_copy_thread_that_died_is_not_waited_for_forever(monkeypatch: pytest.M
     queue.put(1)
     with pytest.raises(TimeoutError, match="copy thread did not finish"):
         queue.run()
+
+
+def _needed(table: symtable.SymbolTable) -> Iterator[str]:
+    """Names that code takes from around it."""
+    for symbol in table.get_symbols():
+        if symbol.is_global() and not symbol.is_assigned():
+            yield symbol.get_name()
+    for child in table.get_children():
+        yield from _needed(child)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS.values(), ids=MUTATIONS)
+def test_a_mutation_stands_on_its_own_in_a_program(mutation: Mutation) -> None:
+    given: dict[str, object] = {}
+    exec(reproducer_module._plain_imports(), given)
+    needed = {*_needed(symtable.symtable(getsource(mutation.apply), "program", "exec"))}
+    assert {"need", "find"} & needed
+    assert needed <= {*given, *dir(builtins), "need", "find"}
 
 
 def test_symbols_are_found_by_name() -> None:

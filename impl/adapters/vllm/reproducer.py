@@ -118,11 +118,12 @@ def program(
     elif undone:
         parts.append(source_of(symbols))
     for name in undone:
-        undo = mutations.MUTATIONS[name].apply
+        mutation = mutations.MUTATIONS[name]
+        options = ", ".join(f"{option}={value}" for option, value in mutation.options.items())
         parts += [
             f"# --- A mend is undone, or added: {name}. " + "-" * 50,
-            inspect.getsource(undo).rstrip(),
-            f"{undo.__name__}()",
+            inspect.getsource(mutation.apply).rstrip(),
+            f"{mutation.apply.__name__}({options})",
         ]
     parts += [
         "# --- The scenario: vLLM alone. " + "-" * 68,

@@ -36,8 +36,9 @@ class Server:
         self._session: Session | None = None
         install(self._device)
         for name in mutations:
-            MUTATIONS[name].apply()
-            self._traits |= MUTATIONS[name].traits
+            mutation = MUTATIONS[name]
+            mutation.apply(**mutation.options)
+            self._traits |= mutation.traits
 
     def answer(self, call: dict[str, Any]) -> Answer:
         """What a call comes to; whatever it raises is told."""

@@ -17,12 +17,13 @@ class Mutation:
 
     Attributes:
         text: what it changes.
-        apply: change it in this process.
+        apply: change it in this process, with these options.
         traits: what geometries it takes instead.
     """
 
     text: str
-    apply: Callable[[], None]
+    apply: Callable[..., None]
+    options: dict[str, bool] = field(default_factory=dict)
     traits: dict[str, Any] = field(default_factory=dict)
 
 
@@ -57,17 +58,23 @@ def _rounded_storage() -> None:
     made.register_kv_caches = physical
 
 
-def _simple_stores_do_not_wait() -> None:
-    """Start stores whatever the model's stream still does."""
+def _simple_copies(*, wait: bool) -> None:
+    """Let loads wait for the model's stream, as stores do; or let neither of them wait."""
     for place in ("copy_backend:DmaCopyBackend", "disk_backend:DiskBackend"):
         made = find(f"vllm.v1.simple_kv_offload.{place}")
         if made is not None:
             launch = made.launch_copy
 
-            def at_once(self: Any, *args: Any, launch: Any = launch, **options: Any) -> None:
-                launch(self, *args, **options | {"wait_event": None})
+            def changed(self: Any, *args: Any, launch: Any = launch, **options: Any) -> None:
+                if wait:
+                    event = need("torch:Event")()
+                    event.record(need("torch:cuda.current_stream")())
+                    options = {"wait_event": event} | options
+                else:
+                    options["wait_event"] = None
+                launch(self, *args, **options)
 
-            made.launch_copy = at_once
+            made.launch_copy = changed
 
 
 def _simple_stores_in_any_order() -> None:
@@ -93,14 +100,6 @@ def _transfers_do_not_wait(*, stores: bool) -> None:
     made.transfer_async = at_once
 
 
-def _stores_do_not_wait() -> None:
-    _transfers_do_not_wait(stores=True)
-
-
-def _loads_do_not_wait() -> None:
-    _transfers_do_not_wait(stores=False)
-
-
 def _said_too_early() -> None:
     """Say that a transfer has ended as soon as it was begun."""
     event = need("torch:Event")
@@ -116,21 +115,6 @@ def _said_too_early() -> None:
                 return ask(self, *args)
 
         made.get_finished = early
-
-
-def _simple_loads_wait() -> None:
-    """Let loads wait for the model's stream, as stores do."""
-    for place in ("copy_backend:DmaCopyBackend", "disk_backend:DiskBackend"):
-        made = find(f"vllm.v1.simple_kv_offload.{place}")
-        if made is not None:
-            launch = made.launch_copy
-
-            def in_order(self: Any, *args: Any, launch: Any = launch, **options: Any) -> None:
-                event = need("torch:Event")()
-                event.record(need("torch:cuda.current_stream")())
-                launch(self, *args, **{"wait_event": event} | options)
-
-            made.launch_copy = in_order
 
 
 def _loads_wait() -> None:
@@ -153,11 +137,12 @@ MUTATIONS = {
         "regions from the physical size of a pool that is rounded up to 4 KiB (pull request 54021);"
         " no published release had it",
         _rounded_storage,
-        {"tail_alignment": 4096},
+        traits={"tail_alignment": 4096},
     ),
     "undo-46278": Mutation(
         "stores of the simple offload wait for the model (pull request 46278)",
-        _simple_stores_do_not_wait,
+        _simple_copies,
+        {"wait": False},
     ),
     "any-order": Mutation(
         "stores of the simple offload read their sources in stream order",
@@ -165,11 +150,13 @@ MUTATIONS = {
     ),
     "undo-31341": Mutation(
         "stores of the offloading connector wait for the model (pull request 31341)",
-        _stores_do_not_wait,
+        _transfers_do_not_wait,
+        {"stores": True},
     ),
     "undo-50696": Mutation(
         "loads of the offloading connector wait for the model (pull request 50696, 0.28.0)",
-        _loads_do_not_wait,
+        _transfers_do_not_wait,
+        {"stores": False},
     ),
     "said-early": Mutation(
         "a transfer is said to have ended when its last event has passed",
@@ -177,7 +164,8 @@ MUTATIONS = {
     ),
     "mend-47282": Mutation(
         "loads of the simple offload wait for the model, too (issue 47282)",
-        _simple_loads_wait,
+        _simple_copies,
+        {"wait": True},
     ),
     "mend-50696": Mutation(
         "loads of the offloading connector wait for the model, as from 0.28.0 on",
