@@ -2,11 +2,11 @@
 
 import os
 import secrets
-import select
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing.connection import wait
 from pathlib import Path
 
 
@@ -38,7 +38,7 @@ class Mark:
         until = time.monotonic() + seconds
         while lives := [life for path in Path("/proc").glob("[0-9]*") for life in self._kill(path)]:
             for life in lives:
-                _await(life, max(0.0, until - time.monotonic()))
+                wait([life], max(0.0, until - time.monotonic()))
                 os.close(life)
             if time.monotonic() > until:
                 return
@@ -55,10 +55,3 @@ class Mark:
                 return (life,)
         os.close(life)
         return ()
-
-
-def _await(life: int, seconds: float) -> None:
-    """Wait for the end of a process, for so long at most."""
-    poll = select.poll()
-    poll.register(life, select.POLLIN)
-    poll.poll(seconds * 1000)
