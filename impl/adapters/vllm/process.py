@@ -12,12 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from kvexact.impl.adapters.vllm.home import Home
-from kvexact.impl.target import OutOfBounds, Unavailable
-
-Bytes = npt.NDArray[np.uint8]
+from kvexact.impl.target import Bytes, OutOfBounds, Unavailable
 
 #: Makes a folder the package `kvexact.impl` in a process that has no kvexact.
 _START = """

@@ -7,9 +7,10 @@ import numpy as np
 import torch
 
 from kvexact.impl.adapters.vllm.driver import release
-from kvexact.impl.adapters.vllm.driver.fields import Bytes, Fields, address, runs
+from kvexact.impl.adapters.vllm.driver.fields import Fields, address, runs
 from kvexact.impl.adapters.vllm.driver.pool import Pool
 from kvexact.impl.adapters.vllm.driver.shapes import Shape
+from kvexact.impl.bounds import Bytes
 
 
 class Map:

@@ -4,13 +4,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from kvexact.impl.adapters.vllm.driver.packed import INDEX_KEYS
 from kvexact.impl.adapters.vllm.driver.pool import Layer, Pool
+from kvexact.impl.bounds import Bytes
 
-Bytes = npt.NDArray[np.uint8]
 #: Of a view with halves: block, half, token, head, size.
 _HALVES = 5
 #: Of other views: block, head, token, content; older ones of one head have no axis for it.

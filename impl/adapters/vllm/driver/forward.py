@@ -8,7 +8,8 @@ not wait for it as it must moves, or keeps, the wrong bytes.
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from kvexact.impl.adapters.vllm.driver.fields import Bytes, Fields
+from kvexact.impl.adapters.vllm.driver.fields import Fields
+from kvexact.impl.bounds import Bytes
 
 #: A view of a field in all blocks, and the bytes that it has in some.
 _Held = list[tuple[Bytes, Bytes]]

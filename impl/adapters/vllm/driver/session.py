@@ -6,7 +6,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from kvexact.impl.adapters.vllm.driver import blocks, release
 from kvexact.impl.adapters.vllm.driver.device import AT_ONCE, LATE, SimulatedDevice
@@ -18,9 +17,9 @@ from kvexact.impl.adapters.vllm.driver.pool import Pool, in_configuration, lay_o
 from kvexact.impl.adapters.vllm.driver.requests import Jobs, Requests
 from kvexact.impl.adapters.vllm.driver.simple import Simple
 from kvexact.impl.adapters.vllm.driver.wire import Wire
+from kvexact.impl.bounds import Bytes
 from kvexact.impl.simulation.memory import Kind
 
-Bytes = npt.NDArray[np.uint8]
 Answer = dict[str, Any]
 
 _CONNECTORS: dict[str, Callable[[Pool, int], Offload | Simple]] = {

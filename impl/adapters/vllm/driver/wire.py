@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Bytes = npt.NDArray[np.uint8]
+from kvexact.impl.bounds import Bytes
 
 
 class Segment:
