@@ -18,6 +18,7 @@ from kvexact.impl.engine.device import (
     Scratch,
 )
 from kvexact.impl.engine.views import Strip
+from kvexact.impl.named import made
 from kvexact.impl.notes import Note
 from kvexact.impl.simulation.actions import Order
 from kvexact.impl.simulation.memory import Kind, Range
@@ -26,8 +27,6 @@ from kvexact.impl.simulation.schedules import schedule
 from kvexact.impl.simulation.streams import Event
 from kvexact.impl.simulation.work import Call, Tasks, Work
 
-#: Makes a named tuple of its items; to call its class takes twice as long.
-_made = tuple.__new__
 #: An enum is slow to tell its members.
 _ANY, _STREAM = Order.ANY, Order.STREAM
 
@@ -136,7 +135,7 @@ class SimulatedDevice(CpuDevice):
         reads, writes = self._touches.get((kernel, staging)) or self._touched(kernel, staging)
         if kernel in _COUNTS:
             run = partial(self._run_some, kernel, arguments, staging)
-            work: Work = _made(Tasks, (run, arguments[_COUNTS[kernel]], reads, writes))
+            work: Work = made(Tasks, (run, arguments[_COUNTS[kernel]], reads, writes))
         else:
             work = Call(partial(self._run, kernel, arguments, staging), reads, writes)
         self.runtime.launch([work], self._streams[stream], kernel)

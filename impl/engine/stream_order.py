@@ -11,16 +11,13 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from kvexact.impl.engine.device import COMPUTE, LOAD, STORE, STREAMS, Device, Scratch
 from kvexact.impl.engine.order import InOrder, Transfer, Work
 from kvexact.impl.engine.views import Table, Views
+from kvexact.impl.named import made
 from kvexact.refmodel.ops import Slot
-
-#: Who waits beside the streams.
-_HOST = len(STREAMS)
-
 
 Found = TypeVar("Found")
 
-#: Makes a named tuple of its items; to call its class takes twice as long.
-_made = tuple.__new__
+#: Who waits beside the streams.
+_HOST = len(STREAMS)
 
 
 class Mark(NamedTuple):
@@ -222,7 +219,7 @@ class StreamOrder(InOrder):
     def mark(self, stream: int) -> Mark:
         """See `InOrder`."""
         self._numbers[stream] += 1
-        return _made(Mark, (stream, self._numbers[stream], self.device.record(stream)))
+        return made(Mark, (stream, self._numbers[stream], self.device.record(stream)))
 
     def has_ended(self, mark: Mark) -> bool:
         """Whether the host may know that a mark has been passed."""

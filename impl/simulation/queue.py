@@ -4,6 +4,7 @@ from collections.abc import Hashable, Sequence
 from operator import attrgetter
 
 from kvexact.impl.bounds import OutOfBounds
+from kvexact.impl.named import made
 from kvexact.impl.notes import Did, Note
 from kvexact.impl.simulation.actions import END, REST, Action, Key, Order, Step
 from kvexact.impl.simulation.copying import Sides, move
@@ -33,10 +34,6 @@ def _with_ancestors(goals: Sequence[Action]) -> list[Action]:
 
 
 _DID: dict[int, Did] = {0: "read", 1: "written", END: "ended"}
-
-
-#: Makes a named tuple of its items; to call its class takes twice as long.
-_made = tuple.__new__
 
 
 def _nothing() -> Sequence[Step]:
@@ -97,7 +94,7 @@ class Queue:
     def let_run(self, key: Key) -> None:
         """Time passes: what the schedule wants to run does. Raises `OutOfBounds`."""
         if self.pending and not self.schedule.patient:
-            point = _made(Point, (key, self.open, _nothing, self.state, False))
+            point = made(Point, (key, self.open, _nothing, self.state, False))
             if self._step(point) and not self.schedule.brief:
                 self._run(point)
 
@@ -125,7 +122,7 @@ class Queue:
         def least() -> Sequence[Step]:
             return [(action, REST) for action in wanted]
 
-        point = _made(Point, (key, self.open, least, self.state, True))
+        point = made(Point, (key, self.open, least, self.state, True))
         while wanted:
             self._step(point)
             wanted = [action for action in wanted if not action.done]

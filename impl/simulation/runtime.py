@@ -7,6 +7,7 @@ until the schedule runs it. docs/time.md has the rules, with their sources, by t
 from collections.abc import Callable, Sequence
 
 from kvexact.impl.bounds import OutOfBounds
+from kvexact.impl.named import made
 from kvexact.impl.notes import Did, Note
 from kvexact.impl.simulation.actions import Action, Key, Order
 from kvexact.impl.simulation.copying import Sides
@@ -17,8 +18,6 @@ from kvexact.impl.simulation.schedules import Schedule
 from kvexact.impl.simulation.streams import Event, Stream, Streams
 from kvexact.impl.simulation.work import Call, Copy, Fill, Undefined, Work, require_independent
 
-#: Makes a named tuple of its items; to call its class takes three times as long.
-_made = tuple.__new__
 #: An enum is slow to tell its members.
 _DEVICE = Kind.DEVICE
 
@@ -73,7 +72,7 @@ class Runtime:
             OutOfBounds: a range is not registered.
             Undefined: source and target overlap.
         """
-        copies = [_made(Copy, (target, source, nbytes))]
+        copies = [made(Copy, (target, source, nbytes))]
         source_area, target_area = self._area(source, nbytes), self._area(target, nbytes)
         if abs(target - source) < nbytes:
             raise Undefined("source and target overlap")
@@ -101,7 +100,7 @@ class Runtime:
         """
         if stream is self.legacy:
             raise ValueError("a batch cannot be queued in the legacy default stream")
-        copies = [_made(Copy, one) for one in zip(targets, sources, sizes, strict=True)]
+        copies = [made(Copy, one) for one in zip(targets, sources, sizes, strict=True)]
         written, read = self.memory.find_all(targets, sizes), self.memory.find_all(sources, sizes)
         for area in (*written, *read) if self._freed else ():
             self._require_kept(area)

@@ -9,13 +9,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
+from kvexact.impl.named import made
 from kvexact.impl.simulation.actions import END, REST, Action, Key, Part, Piece, Step
 
 #: A device makes progress: this many queries in a row may see none.
 PATIENCE = 4
-
-#: Makes a named tuple of its items; to call its class takes twice as long.
-_made = tuple.__new__
 
 _MASK = (1 << 64) - 1
 _STEP = 0x9E3779B97F4A7C15
@@ -143,9 +141,9 @@ class Hashed(Schedule):
             choice = _blend(mood, item * _STEP)
             cut = (choice >> 8) % (size + 1)
             if cut:
-                parts[(choice & 15) % count].append(_made(Piece, (item, 0, cut)))
+                parts[(choice & 15) % count].append(made(Piece, (item, 0, cut)))
             if cut < size:
-                parts[(choice >> 4 & 15) % count].append(_made(Piece, (item, cut, size)))
+                parts[(choice >> 4 & 15) % count].append(made(Piece, (item, cut, size)))
         return [part for part in parts if part]
 
     def lingers(self, key: Key) -> bool:
