@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kvexact.fuzz.channel import DONE, Answer, Ask, Call, Load, OddParts, Prepare, Raised
+from kvexact.fuzz.messages import DONE, Answer, Ask, Call, Load, OddParts, Prepare, Raised
 from kvexact.fuzz.target_process import Limits, TargetProcess, start_process
 from kvexact.fuzz.targets import NamedTarget
 from kvexact.fuzz.wrong import Outcome, Wrong

@@ -15,22 +15,21 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from kvexact.fuzz.channel import (
-    DAMAGED,
+from kvexact.fuzz.channel import DAMAGED, Channel
+from kvexact.fuzz.messages import (
     DONE,
     Answer,
     Apply,
     Ask,
     Call,
-    Channel,
     Load,
     Odd,
     OddParts,
     Prepare,
     Raised,
-    Shapes,
 )
 from kvexact.fuzz.printing import print_to_stderr
+from kvexact.fuzz.segment import Shapes
 from kvexact.fuzz.shown import as_view, is_bytes, view_of
 from kvexact.fuzz.targets import NamedTarget, UnknownTarget, find_target
 from kvexact.fuzz.wrong import Wrong, raised, said

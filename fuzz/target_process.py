@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from json import dumps
 
-from kvexact.fuzz.channel import DAMAGED, SEGMENTS, Answer, Channel
+from kvexact.fuzz.channel import DAMAGED, SEGMENTS, Channel
+from kvexact.fuzz.messages import Answer
 from kvexact.fuzz.processes import Mark
 from kvexact.fuzz.wrong import Outcome, Wrong
 from kvexact.impl.target import Unavailable

@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from kvexact.fuzz import bench as module
-from kvexact.fuzz.bench import BUDGETS, Result, bench, measure
+from kvexact.fuzz.bench import bench, measure
 from kvexact.fuzz.bench_parts import gb_per_s, long_arrays
+from kvexact.fuzz.bench_result import BUDGETS, Result
 from kvexact.fuzz.demands import RAW_ONLY
 from kvexact.fuzz.shown import same_bytes
 from kvexact.impl.adapters.vllm.home import HOME_VARIABLE

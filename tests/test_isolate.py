@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from kvexact.fuzz.campaign import place, run_example
-from kvexact.fuzz.channel import Segment
 from kvexact.fuzz.choose import Prng
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.explained import explain_failure
@@ -22,6 +21,7 @@ from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.isolate import HANGS_MOST, Isolation
 from kvexact.fuzz.replay import replay
 from kvexact.fuzz.run import Run, execute
+from kvexact.fuzz.segment import Segment
 from kvexact.fuzz.self_check import _OPS
 from kvexact.fuzz.self_check_copy import GEOMETRY as _GEOMETRY
 from kvexact.fuzz.target_process import Limits
