@@ -35,7 +35,8 @@ class Opening:
             ask: the target's ``open`` or ``plan``.
 
         Returns:
-            Whether both accept. False, too: the target was not asked, or may refuse it.
+            Whether both accept. False, too: the target was not asked, as a geometry that does not
+            fit it never is, or may refuse it.
 
         Raises:
             Wrong: the verdicts, the reasons or the facts differ.
@@ -47,6 +48,8 @@ class Opening:
             predicted = refusal.reason
         if predicted is not None and predicted not in self.target.geometry_refusals:
             return self._verdict("unsent", accepted=False)
+        if not self.target.fits(self.geometry):
+            return self._verdict("declined:unfit", accepted=False)
         refused = self._ask(ask)
         if refused is not None and predicted is None and refused.reason in self.target.may_refuse:
             return self._verdict(f"declined:{refused.reason}", accepted=False)

@@ -100,6 +100,7 @@ class Target(ABC):
     def fits(cls, geometry: Geometry) -> bool:  # noqa: ARG003 - for targets to say
         """Whether to be asked about this geometry at all: families draw again until one fits.
 
+        A geometry that does not fit is never planned or opened; it counts as one that is declined.
         For what a target does not know, such as other orders than its own; what it knows and must
         refuse belongs to `geometry_refusals`.
         """

@@ -83,6 +83,27 @@ def test_a_spent_budget_keeps_the_smallest_program_so_far():
     assert failure_of(FAULTS["copy_without_scales"].target(), reducer.program) is not None
 
 
+def test_geometries_that_do_not_fit_the_target_are_neither_drawn_nor_reduced_to():
+    """A target is never asked about them, though plainer ones would fail alike."""
+
+    class Elsewhere(FAULTS["copy_without_scales"].target):
+        @classmethod
+        def fits(cls, geometry):
+            return geometry.order == "BLNHC"
+
+        def open(self, geometry):
+            assert self.fits(geometry)
+            return super().open(geometry)
+
+    counts = {"one_group": Counts()}
+    wrong = (one for one in campaign(Elsewhere, [FAMILIES["one_group"]], 0, counts) if one.wrong)
+    example = next(wrong)
+    finding = find(Elsewhere, "cpu", "one_group", example.run, example.wrong)
+    assert finding.failure.signature.outcome == "mismatch"
+    assert finding.trace.geometry.order == "BLNHC"
+    assert len(finding.trace.ops) == 2
+
+
 def test_edits_reach_every_op_element_number_and_dimension():
     """Each kind of edit is there, and an allocated block in use is not taken away."""
     ops = (

@@ -298,11 +298,17 @@ def test_verdicts_on_geometries():
         def open(self, geometry):
             raise RuntimeError("no memory")
 
+    class Elsewhere(Crashing):
+        @classmethod
+        def fits(cls, geometry):
+            return geometry != GEOMETRY
+
     assert wrong_of(Picky()).outcome == "refusal"
     assert wrong_of(Picky(), geometry=bad).outcome == "refusal"
     assert wrong_of(Crashing()).outcome == "exception"
     for target, geometry, verdict in (
         (PickyAndSaysSo(), GEOMETRY, "declined:taste"),
+        (Elsewhere(), GEOMETRY, "declined:unfit"),
         (Promising(), bad, "unsent"),
         (CpuEngine(), bad, "refused:host"),
     ):
