@@ -10,7 +10,7 @@ from kvexact.fuzz.artefacts import ROOT, RunDirectory, make_run_directory, save
 from kvexact.fuzz.cli import BadInput
 from kvexact.fuzz.cli_disk import saves
 from kvexact.fuzz.cli_limits import SEED, Duration
-from kvexact.fuzz.cli_targets import able_target, in_child, target_option
+from kvexact.fuzz.cli_targets import able_target, in_child, say_remarks, target_option
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.finding import Finding, block
@@ -104,6 +104,7 @@ def fuzz_command(
             place = os.path.relpath(directory.path)
             of = f"target {target.name}, {chooser}, seed {seed}"
             console.say(f"kvexact fuzz: {of}, files in {place}")
+            say_remarks(console, target)
             with in_child(target), Progress(console) as progress:
                 soak = Soak(
                     tally,

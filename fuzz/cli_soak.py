@@ -13,7 +13,7 @@ from kvexact.fuzz.cli import BadInput
 from kvexact.fuzz.cli_disk import saves
 from kvexact.fuzz.cli_limits import SEED, Duration, limit_options
 from kvexact.fuzz.cli_report import baseline_of, baseline_option, day_of, lines, today_option
-from kvexact.fuzz.cli_targets import able_target, in_child, target_option
+from kvexact.fuzz.cli_targets import able_target, in_child, say_remarks, target_option
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.favour import ROUND, favour
 from kvexact.fuzz.items import families_of
@@ -101,6 +101,7 @@ def soak_command(
     own_seed = derive(plan.seed, "shard", shard) if shard else plan.seed
     going_on = f", goes on behind {tally.examples:,} examples" if tally.examples else ""
     console.say(f"kvexact soak: target {target.name}, seed {plan.seed}, files in {out}{going_on}")
+    say_remarks(console, target)
     first = state.snapshot.next
     task = Task(
         target.name,

@@ -52,6 +52,13 @@ def able_target(name: str) -> NamedTarget:
     return target
 
 
+def say_remarks(console: Output, *targets: NamedTarget) -> None:
+    """What there is to know of targets as a run of them begins, a line only once."""
+    for line in dict.fromkeys(target.target_type.remark() for target in targets):
+        if line:
+            console.say(line)
+
+
 @contextmanager
 def in_child(target: NamedTarget) -> Iterator[None]:
     """Around work in a process of its own: a target that cannot run there is bad input."""

@@ -11,11 +11,11 @@ from kvexact.fuzz.artefacts import (
     write_atomically,
 )
 from kvexact.fuzz.cli import BadInput
-from kvexact.fuzz.cli_targets import able_target, in_child, target_option
+from kvexact.fuzz.cli_targets import able_target, in_child, say_remarks, target_option
 from kvexact.fuzz.cli_trace import trace_and_target
 from kvexact.fuzz.console import Output
 from kvexact.fuzz.vllm_matrix import row
-from kvexact.impl.adapters.vllm.home import HOME_VARIABLE, LISTED, Home, InstallError, is_listed
+from kvexact.impl.adapters.vllm.home import HOME_VARIABLE, Home, InstallError
 from kvexact.impl.adapters.vllm.process import end_all
 from kvexact.refmodel.spec import Refused
 
@@ -114,10 +114,9 @@ def matrix_command(
     wrong = 0
     try:
         for release in wanted:
-            if not is_listed(release.partition("+")[0]):
-                console.say(f"{release} is not listed, and driven as {LISTED[-1]}")
-            for kind in targets.split(","):
-                target = able_target(f"{kind}@{release}")
+            named = [able_target(f"{kind}@{release}") for kind in targets.split(",")]
+            say_remarks(console, *named)
+            for target in named:
                 with in_child(target):
                     wrong += row(console, directory, target, range(seed, seed + seeds), ops)
             end_all()
@@ -152,7 +151,8 @@ def reproduce_command(
     trace, target = trace_and_target(file, target_name)
     able_target(target.name)
     try:
-        text = reproducer(trace, target, "cuda" if cuda else "cpu")
+        with in_child(target):
+            text = reproducer(trace, target, "cuda" if cuda else "cpu")
     except Refused as error:
         raise BadInput(f"{file}: {error.text}") from error
     finally:

@@ -97,6 +97,11 @@ class Target(ABC):
         return
 
     @classmethod
+    def remark(cls) -> str:
+        """A line for a person, said as a run begins; empty: there is nothing to say."""
+        return ""
+
+    @classmethod
     def fits(cls, geometry: Geometry) -> bool:  # noqa: ARG003 - for targets to say
         """Whether to be asked about this geometry at all: families draw again until one fits.
 

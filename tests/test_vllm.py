@@ -285,6 +285,12 @@ def test_a_geometry_that_a_release_would_lay_out_otherwise_does_not_fit() -> Non
     assert not found.fits(replace(GEOMETRY, groups=(padded,)))
 
 
+def test_a_mend_that_nobody_knows_is_named() -> None:
+    of_release("vllm-views@0.33.0")
+    with pytest.raises(Unavailable, match="no mend is called 'undo-it'; use one of undo-54021, "):
+        process_of("0.33.0", ("undo-it",))
+
+
 def test_a_release_that_dies_is_replaced() -> None:
     target = of_release("vllm-offload@0.33.0")
     process_of("0.33.0", ()).close()

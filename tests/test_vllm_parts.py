@@ -38,7 +38,8 @@ from kvexact.impl.adapters.vllm.driver.symbols import Gone, find, first_of, need
 from kvexact.impl.adapters.vllm.driver.turns import Turns
 from kvexact.impl.adapters.vllm.home import HOME_VARIABLE, Home, InstallError, age
 from kvexact.impl.adapters.vllm.known import Known, Seen, known_findings, known_of
-from kvexact.impl.adapters.vllm.targets import VllmTarget
+from kvexact.impl.adapters.vllm.process import Process
+from kvexact.impl.adapters.vllm.targets import VllmTarget, VllmViews
 from kvexact.impl.engine.engine import CpuEngine
 from kvexact.impl.simulation.memory import Kind
 from kvexact.impl.target import OutOfBounds, Unavailable
@@ -265,6 +266,31 @@ def test_symbols_are_found_by_name() -> None:
         need("json:x", "y:z")
     with pytest.raises(Gone, match="int of vLLM has none of rows"):
         first_of(1, "rows")
+
+
+@pytest.mark.parametrize("line", ["import nowhere", "from json import nothing"])
+def test_a_module_that_is_there_and_cannot_be_imported_is_named(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its release would be taken for one that never had it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("broken", "whole"):
+        (tmp_path / f"{name}.py").write_text(line if name == "broken" else "x = 1")
+    with pytest.raises(Gone, match=r"broken cannot be imported: .*'(nowhere|json)'"):
+        find("broken:x", "whole:x")
+
+
+def test_an_environment_that_does_not_start_says_how_to_mend_it(home: Home) -> None:
+    home.python.unlink()
+    home.python.write_text("no program")
+    with pytest.raises(Unavailable, match=r"Permission denied.*remove .*env and install again"):
+        Process(home, "0.33.0", ())
+
+
+def test_of_a_release_that_is_not_listed_a_line_says_so() -> None:
+    line = "0.99.1 is not listed, and driven as 0.33.0"
+    assert VllmViews.variant("0.99.1+bytes").remark() == line
+    assert not VllmViews.variant("0.33.0").remark()
 
 
 def test_moves_are_joined_into_runs_of_parts() -> None:

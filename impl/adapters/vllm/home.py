@@ -144,11 +144,6 @@ class Home:
         place.symlink_to(checkout.resolve())
 
 
-def is_listed(name: str) -> bool:
-    """Whether the driver was tried on a release."""
-    return name in LISTED
-
-
 def age(name: str) -> tuple[bool, list[int], str]:
     """What orders releases from the oldest on; checkouts come last."""
     numbers = [int(part) for part in name.split(".") if part.isdigit()]

@@ -6,7 +6,7 @@ import os
 import select
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -78,22 +78,29 @@ class Process:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         environment |= _ENVIRONMENT | {"PYTHONPATH": str(home.release(release))}
         self._name = release
-        self._process = subprocess.Popen(
-            [str(home.python), "-c", _START, *arguments],
-            pass_fds=passed,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        mend = f"; if the environment is not whole, remove {home.path / 'env'} and install again"
+        try:
+            self._process = subprocess.Popen(
+                [str(home.python), "-c", _START, *arguments],
+                pass_fds=passed,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError as error:
+            raise Unavailable(f"vLLM {release} cannot be driven: {error}{mend}") from error
         os.close(call_end)
         os.close(answer_end)
         self._buffer = b""
         self.traits: dict[str, Any] = {}
-        try:
-            self.version: str = self._receive(_START_S)["version"]
-        except VllmRaised as error:
-            raise Unavailable(f"vLLM {release} cannot be driven: {error}") from error
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            try:
+                self.version: str = self._receive(_START_S)["version"]
+            except VllmRaised as error:
+                raise Unavailable(f"vLLM {release} cannot be driven: {error}{mend}") from error
+            undo.pop_all()
 
     def ask(self, do: str, **call: Any) -> dict[str, Any]:
         """Call the release.

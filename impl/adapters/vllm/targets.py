@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from kvexact.impl.adapters.vllm.answers import answer_of, tuples
-from kvexact.impl.adapters.vllm.home import Home
+from kvexact.impl.adapters.vllm.home import LISTED, Home
 from kvexact.impl.adapters.vllm.known import AT_ONCE, BY_BYTES
 from kvexact.impl.adapters.vllm.process import Process, Unfit, process_of
 from kvexact.impl.adapters.vllm.published import cell_bytes, publishes
@@ -91,6 +91,13 @@ class VllmTarget(Target):
     @classmethod
     def check_available(cls) -> None:
         Home.default().check(cls._release())
+
+    @classmethod
+    def remark(cls) -> str:
+        """See `Target`; of a release that nobody has tried, as which it is driven."""
+        release = cls._release()
+        listed = release in LISTED
+        return "" if listed else f"{release} is not listed, and driven as {LISTED[-1]}"
 
     @classmethod
     def _release(cls) -> str:

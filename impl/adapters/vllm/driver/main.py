@@ -36,6 +36,8 @@ class Server:
         self._session: Session | None = None
         install(self._device)
         for name in mutations:
+            if name not in MUTATIONS:
+                raise Gone(f"no mend is called {name!r}; use one of {', '.join(MUTATIONS)}")
             mutation = MUTATIONS[name]
             mutation.apply(**mutation.options)
             self._traits |= mutation.traits
@@ -156,6 +158,9 @@ def serve(numbers: list[int], mutations: list[str]) -> None:
     try:
         server = Server(wire, mutations)
         wire.answer({"version": str(release.version())})
+    except Gone as error:
+        wire.answer({"gone": str(error)})
+        return
     except Exception as error:  # noqa: BLE001 - whatever an import raises
         wire.answer({"gone": f"{type(error).__name__}: {_first_line(error)}"})
         return

@@ -1,24 +1,34 @@
 """How symbols of a release are found: by name, never by version."""
 
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
 
 class Gone(Exception):
-    """A symbol that the driver needs is in none of the places where releases have had it."""
+    """A symbol that is needed is in none of the places where releases have had it."""
 
 
 def find(*places: str) -> Any:
-    """What the first of these ``module:name.name`` that exists holds; None where none does."""
+    """What the first of these ``module:name.name`` that exists holds; None where none does.
+
+    Raises:
+        Gone: a module is there and cannot be imported, as something that it needs is gone.
+    """
     for place in places:
         module_name, _, path = place.partition(":")
         try:
             found: Any = import_module(module_name)
+        except ModuleNotFoundError as error:
+            if f"{module_name}.".startswith(f"{error.name}."):
+                continue
+            raise Gone(f"{module_name} cannot be imported: {error}") from error
+        except ImportError as error:
+            raise Gone(f"{module_name} cannot be imported: {error}") from error
+        with suppress(AttributeError):
             for name in path.split(".") if path else ():
                 found = getattr(found, name)
-        except (ImportError, AttributeError):
-            continue
-        return found
+            return found
     return None
 
 
