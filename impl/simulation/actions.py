@@ -66,8 +66,9 @@ class Action:
         sides: where all items are copies that were found in two areas, these; None: not known.
 
     Attributes:
-        parts: empty, until it is taken apart.
+        is_apart: whether it was taken apart, so that it has ``parts``, ``phases``, ``staged``.
         phases: what was done of each part.
+        staged: what parts have read and not yet written.
         missing: how many actions before it have not ended.
         mood: a number that its schedule keeps here; 0: none yet.
         later: those behind it that wait for it.
@@ -115,30 +116,32 @@ class Action:
         self.order = order
         self.stream = stream
         self.done = self.is_apart = False
-        self.parts: Sequence[Part] = ()
-        self.phases: list[int] = []
         self.missing = self.mood = 0
         self.later: list[Action] = []
-        self.staged: dict[int, list[bytes]] = {}
-        for before in dict.fromkeys(after) if len(after) > 1 else after:
+        for before in after:
             if not before.done:
                 before.later.append(self)
                 self.missing += 1
 
-    def _take_apart(self) -> None:
+    def _take_apart(self) -> list[int]:
+        """The phases of its parts; it is taken apart when these are first asked for."""
         if not self.is_apart:
             self.is_apart = True
-            parts = self.parts = self.split(self.key, [size(item) for item in self.items])
-            self.phases = [_UNREAD] * len(parts)
-            if self.sides is None:  # a part without copies has nothing to read ahead
-                for number, part in enumerate(parts):
-                    if not [one for one in part if isinstance(self.items[one[0]], Copy)]:
-                        self.phases[number] = _READ
+            items = self.items
+            parts = self.parts = self.split(self.key, [size(item) for item in items])
+            self.staged: dict[int, list[bytes]] = {}
+            # A part without copies has nothing to read ahead; of copies alone there is none.
+            self.phases = [
+                _UNREAD
+                if self.sides is not None or [1 for one in part if type(items[one[0]]) is Copy]
+                else _READ
+                for part in parts
+            ]
+        return self.phases
 
     def is_read(self) -> bool:
         """Whether no source remains to be read."""
-        self._take_apart()
-        return _UNREAD not in self.phases
+        return _UNREAD not in self._take_apart()
 
     def may_run(self) -> bool:
         """Whether there may be steps; False until an action before it ends."""
@@ -148,30 +151,21 @@ class Action:
         """The steps that may run now."""
         if not self.may_run():
             return []
-        self._take_apart()
         if self.missing:
             return self.reads()
-        found = [(self, part) for part, phase in enumerate(self.phases) if phase <= _READ]
+        found = [(self, part) for part, phase in enumerate(self._take_apart()) if phase <= _READ]
         return found or [(self, END)]
 
     def reads(self) -> list[Step]:
         """Those of them that read."""
-        self._take_apart()
-        return [(self, part) for part, phase in enumerate(self.phases) if phase == _UNREAD]
+        return [(self, part) for part, phase in enumerate(self._take_apart()) if phase == _UNREAD]
 
     def left(self) -> list[int]:
-        """How many steps of each part may run, one after the other."""
-        if not self.may_run():
-            return []
-        self._take_apart()
+        """How many steps of each part may run, one after the other; of one that may run."""
+        phases = self._take_apart()
         if self.missing:
-            return [int(phase == _UNREAD) for phase in self.phases]
-        return [_WRITTEN - phase for phase in self.phases]
-
-    def rest(self) -> list[Step]:
-        """Steps that may run in this order: if it is ready, all that are left, part by part."""
-        found = [(self, part) for part, left in enumerate(self.left()) for _ in range(left)]
-        return found if self.missing else [*found, (self, END)]
+            return [int(phase == _UNREAD) for phase in phases]
+        return [_WRITTEN - phase for phase in phases]
 
     def phases_of(self, part: int) -> list[int]:
         """What a step does, or each of the rest. 0: reads; 1: writes; -1: the action ends."""
@@ -179,8 +173,9 @@ class Action:
             return [END if part == END else self.phases[part]]
         if self.missing:
             return [_UNREAD] * len(self.steps())
-        phases = self.phases
-        if not self.is_apart:
+        if self.is_apart:
+            phases = self.phases
+        else:
             phases = [_UNREAD if any(isinstance(item, Copy) for item in self.items) else _READ]
         return [*(does for phase in phases for does in range(phase, _WRITTEN)), END]
 
@@ -208,30 +203,27 @@ class Action:
             self.staged[part] = self._read(part, memory)
             self.phases[part] = _READ
         else:
-            self._write(part, memory)
+            self._write(part, self.staged.pop(part, ()), memory)
             self.phases[part] = _WRITTEN
 
     def run(self, memory: Memory) -> None:
-        """Run all steps that may run. Raises `OutOfBounds`."""
-        if self.is_apart or self.missing:
-            for _, part in self.rest():
+        """Run all steps that may run: if it is ready, all that are left. Raises `OutOfBounds`."""
+        if self.missing:
+            for _, part in self.reads():
                 self.advance(part, memory)
-        else:  # what was never taken apart goes as it is
+            return
+        if not self.is_apart:  # what was never taken apart goes as it is
             if self.sides is not None and are_kept(self.sides):
                 move(self.items, self.sides)
             else:
                 perform(self.items, memory)
-            self.done = True
-
-    def release(self) -> list["Action"]:
-        """It has ended: the actions that are ready from now on."""
-        self.after = ()
-        ready = []
-        for action in self.later:
-            action.missing -= 1
-            if not action.missing:
-                ready.append(action)
-        return ready
+        else:
+            for part, phase in enumerate(self.phases):
+                if phase == _UNREAD:
+                    self._write(part, self._read(part, memory), memory)
+                elif phase == _READ:
+                    self._write(part, self.staged.get(part, ()), memory)
+        self.done = True
 
     def _read(self, part: int, memory: Memory) -> list[bytes]:
         if self.sides is not None and are_kept(self.sides):
@@ -243,15 +235,15 @@ class Action:
                 found.append(memory.read(item.source + start, end - start))
         return found
 
-    def _write(self, part: int, memory: Memory) -> None:
+    def _write(self, part: int, staged: Sequence[bytes], memory: Memory) -> None:
         if self.sides is not None and are_kept(self.sides):
-            write(self.items, self.parts[part], self.sides, self.staged.pop(part))
+            write(self.items, self.parts[part], self.sides, staged)
             return
-        staged = iter(self.staged.pop(part, ()))
+        data = iter(staged)
         for index, start, end in self.parts[part]:
             item = self.items[index]
             if isinstance(item, Copy):
-                memory.write(item.target + start, next(staged))
+                memory.write(item.target + start, next(data))
             elif isinstance(item, Fill):
                 memory.fill(item.target + start, item.value, end - start)
             else:

@@ -115,7 +115,13 @@ class Queue:
 
     def finish(self, key: Key, goals: Sequence[Action]) -> None:
         """Time passes until all goals have ended. Raises `OutOfBounds`."""
-        wanted = _with_ancestors(goals)
+        self._finish(key, _with_ancestors(goals))
+
+    def finish_all(self, key: Key) -> None:
+        """Time passes until all that is pending has ended. Raises `OutOfBounds`."""
+        self._finish(key, [*self.pending])
+
+    def _finish(self, key: Key, wanted: Sequence[Action]) -> None:
         if not wanted:
             return
 
@@ -172,8 +178,11 @@ class Queue:
         """An action has ended; what waited for it may be ready."""
         self.pending.remove(action)
         self.open.remove(action)
-        if ready := action.release():
-            self.open += [one for one in ready if one.order is _STREAM]
+        action.after = ()
+        for later in action.later:
+            later.missing -= 1
+            if not later.missing and later.order is _STREAM:
+                self.open.append(later)
 
     def state(self) -> Hashable:
         """Equal for two runs of a program whose device is in the same state."""

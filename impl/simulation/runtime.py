@@ -4,7 +4,8 @@ Each call first checks its arguments, then queues work or looks at it. Whatever 
 until the schedule runs it. docs/time.md has the rules, with their sources, by the numbers here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count, repeat
 
 from kvexact.impl.bounds import OutOfBounds
 from kvexact.impl.named import made
@@ -19,7 +20,7 @@ from kvexact.impl.simulation.streams import Event, Stream, Streams
 from kvexact.impl.simulation.work import Call, Copy, Fill, Undefined, Work, require_independent
 
 #: An enum is slow to tell its members.
-_DEVICE = Kind.DEVICE
+_DEVICE, _STREAM = Kind.DEVICE, Order.STREAM
 
 
 class Runtime:
@@ -41,14 +42,12 @@ class Runtime:
         self._queue = Queue(self.memory, schedule, notes)
         self._streams = Streams()
         self._freed: set[int] = set()
-        self._op = 0
-        self._ordinal = 0
         self.legacy = self._streams.legacy
+        self._keys = _keys(0)
 
     def begin(self, op: int) -> None:
         """From now on calls belong to this op; they are named (op, 0), (op, 1) and so on."""
-        self._op = op
-        self._ordinal = 0
+        self._keys = _keys(op)
         if self._notes is not None:
             self._notes.append(Note(op, -1, "", "", "begun"))
 
@@ -73,14 +72,12 @@ class Runtime:
             Undefined: source and target overlap.
         """
         copies = [made(Copy, (target, source, nbytes))]
-        source_area, target_area = self._area(source, nbytes), self._area(target, nbytes)
+        read, written = self._area(source, nbytes), self._area(target, nbytes)
         if abs(target - source) < nbytes:
             raise Undefined("source and target overlap")
         key = self._key()
-        sides = target_area, source_area
-        action = self._submit(key, "memcpy", copies, stream, sides=sides)
-        is_on_host = source_area.kind is not _DEVICE and target_area.kind is not _DEVICE
-        if is_on_host and action is not None:
+        action = self._submit(key, "memcpy", copies, stream, _STREAM, (written, read))
+        if action is not None and read.kind is not _DEVICE and written.kind is not _DEVICE:
             self._queue.finish(key, [action])
 
     def memcpy_batch_async(
@@ -100,7 +97,7 @@ class Runtime:
         """
         if stream is self.legacy:
             raise ValueError("a batch cannot be queued in the legacy default stream")
-        copies = [made(Copy, one) for one in zip(targets, sources, sizes, strict=True)]
+        copies = [*map(made, repeat(Copy), zip(targets, sources, sizes, strict=True))]
         written, read = self.memory.find_all(targets, sizes), self.memory.find_all(sources, sizes)
         for area in (*written, *read) if self._freed else ():
             self._require_kept(area)
@@ -186,7 +183,7 @@ class Runtime:
 
     def synchronize_device(self) -> None:
         """Return when all work has ended (S5)."""
-        self._queue.finish(self._key(), list(self._queue.pending))
+        self._queue.finish_all(self._key())
 
     def pass_time(self) -> None:
         """The host does something else; work may run. No call of CUDA's."""
@@ -205,7 +202,8 @@ class Runtime:
     def _area(self, start: int, nbytes: int) -> Area:
         """The memory that a call names. Raises `OutOfBounds`."""
         area = self.memory.find(start, nbytes)
-        self._require_kept(area)
+        if self._freed:
+            self._require_kept(area)
         return area
 
     def _require_kept(self, area: Area) -> None:
@@ -215,9 +213,7 @@ class Runtime:
     def _key(self) -> Key:
         if self._queue.is_running:
             raise RuntimeError("a host function or a task called the simulation")
-        key = self._op, self._ordinal
-        self._ordinal += 1
-        return key
+        return next(self._keys)
 
     def _submit(
         self,
@@ -225,7 +221,7 @@ class Runtime:
         what: str,
         items: Sequence[Work],
         stream: Stream,
-        order: Order = Order.STREAM,
+        order: Order = _STREAM,
         sides: Sides | None = None,
     ) -> Action | None:
         if self._notes is not None:
@@ -259,3 +255,8 @@ class Runtime:
         assert self._notes is not None
         waits = tuple(dict.fromkeys(action.key[0] for action in after))
         self._notes.append(Note(*key, what, stream.name, did, waits))
+
+
+def _keys(op: int) -> Iterator[Key]:
+    """The names of an op's calls, one after the other."""
+    return zip(repeat(op), count())

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
 from kvexact.impl.named import made
-from kvexact.impl.simulation.actions import END, REST, Action, Key, Part, Piece, Step
+from kvexact.impl.simulation.actions import REST, Action, Key, Part, Piece, Step
 
 #: A device makes progress: this many queries in a row may see none.
 PATIENCE = 4
@@ -20,6 +20,8 @@ _STEP = 0x9E3779B97F4A7C15
 #: Makes the hash of a call another one than the mood of its action.
 _HERE = 0xD1342543DE82EF95
 _BLEND = 0xD6E8FEB86659FD93
+#: As many bits as decide about one action; numbers of no more are quick.
+_LOW = (1 << 30) - 1
 
 
 def mixed(*numbers: int) -> int:
@@ -170,7 +172,7 @@ class Hashed(Schedule):
             chosen.sort()
         steps: list[Step] = []
         for choice, _, action in chosen:
-            steps += _some(action, choice >> 2)
+            steps += _some(action, choice >> 2 & _LOW)
         if steps:
             self._passed = point
         return steps or point.least()[:1]
@@ -190,8 +192,7 @@ def _some(action: Action, choice: int) -> list[Step]:
 
     Those are all of half of the parts, one of a quarter, none of the rest.
     """
-    has_some = not (action.missing and action.is_read())  # what runs nothing is no progress (G1)
-    if has_some and not choice >> 28 & 3:
+    if not choice >> 28 and not (action.missing and action.is_read()):  # no progress else (G1)
         return [(action, REST)]
     steps: list[Step] = []
     is_all = not action.missing and choice >> 1 & 3 > 0
@@ -202,7 +203,7 @@ def _some(action: Action, choice: int) -> list[Step]:
         else:
             steps += [(action, part)] * much
             is_all = False
-    return [*steps, (action, END)] if is_all else steps
+    return [(action, REST)] if is_all else steps
 
 
 def schedule(number: int) -> Schedule:

@@ -69,7 +69,10 @@ class Streams:
         earlier ones of its stream, so the last one is enough.
         """
         if stream.kind is _NON_BLOCKING:
-            return _pending(stream) if stream.joined else _last(stream)
+            if stream.joined:
+                return _pending(stream)
+            tail = stream.tail
+            return () if tail is None or tail.done else (tail,)
         others = [self.legacy] if stream.kind is _BLOCKING else self._blocking
         return _pending(stream, *others)
 
@@ -78,15 +81,10 @@ class Streams:
         stream.joined = self.before(stream) + actions
 
 
-def _last(stream: Stream) -> tuple[Action, ...]:
-    tail = stream.tail
-    return () if tail is None or tail.done else (tail,)
-
-
 def _pending(*streams: Stream) -> tuple[Action, ...]:
     found: dict[Action, None] = {}
     for stream in streams:
-        for action in (*_last(stream), *stream.joined):
-            if not action.done:
+        for action in (stream.tail, *stream.joined):
+            if action is not None and not action.done:
                 found[action] = None
     return tuple(found)
