@@ -167,8 +167,10 @@ class SimulatedDevice(CpuDevice):
         """See `Device`."""
         self.count("copy_batch")
         first, end, total, to_pool, any_order = batch
-        words = self.scratch.words[: 3 * total].reshape(3, total)
-        pool, host, lengths = words[:, first:end].tolist()
+        words = self.scratch.words
+        pool = words[first:end].tolist()
+        host = words[total + first : total + end].tolist()
+        lengths = words[2 * total + first : 2 * total + end].tolist()
         targets, sources = (pool, host) if to_pool else (host, pool)
         order = _ANY if any_order else _STREAM
         self.runtime.memcpy_batch_async(targets, sources, lengths, order, self._streams[stream])

@@ -7,9 +7,7 @@ that moves 8-byte words, if the pieces consist of such words.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from kvexact.impl.engine.device import WORD_BYTES, Batch, Device, Words
+from kvexact.impl.engine.device import WORD_BYTES, Batch, Device
 from kvexact.impl.engine.order import InOrder, Transfer
 from kvexact.impl.engine.plans import GroupPlan, Plan, SetPlan
 from kvexact.impl.engine.regions import Region, Registered
@@ -22,21 +20,39 @@ FAST_RUN_BYTES = 28 * 1024
 FAST_DESCRIPTORS = 16
 
 
+class Run(NamedTuple):
+    """One run of a layer of a block: ``nbytes`` in the pool, and in a row of the host tier.
+
+    Attributes:
+        pool, host: addresses in block 0, and in part 0 of host slot 0.
+        block_stride, part_stride: to the next block, and to the next part of a host slot.
+    """
+
+    pool: int
+    block_stride: int
+    host: int
+    part_stride: int
+    nbytes: int
+
+
 class GroupRuns(NamedTuple):
     """One group's registered runs.
 
     Attributes:
-        descriptors: [element, column and run]; (block, host slot, part, 1) times this are, of each
-            run, its address in the pool, its address in the host tier, its content bytes.
-        layers: the layer of each run, of all layer sets counted through.
+        layers: by layer, of all layer sets counted through.
+        whole: those of all layers.
         fast: whether the kernel can move every run.
         longest: content bytes of the longest run.
     """
 
-    descriptors: Words
-    layers: Words
+    layers: Sequence[Sequence[Run]]
+    whole: Sequence[Run]
     fast: bool
     longest: int
+
+
+#: Address in the pool, address in the host tier, bytes.
+Descriptor = tuple[int, int, int]
 
 
 class Transfers:
@@ -60,33 +76,29 @@ class Transfers:
             self._runs(group, regions)
             for group, regions in zip(plan.groups, registered.groups, strict=True)
         ]
-        #: For each job's group and number of blocks, the order by layer, and the layers' ends.
-        self._layers: dict[tuple[tuple[int, int], ...], tuple[Words, list[int]]] = {}
 
     def _runs(self, group: GroupPlan, regions: tuple[Region, ...]) -> GroupRuns:
         chunk = self.plan.geometry.host.chunk_blocks
-        runs: list[tuple[tuple[int, ...], ...]] = []
-        layers: list[int] = []
+        layers: list[list[Run]] = []
         known = iter(regions)
-        start = layer = 0
+        start = 0
         for one in group.sets:
             for _ in range(one.shape.layers):
                 page = [next(known) for _ in range(one.runs)]
                 content = sum([region.length for region in page])
                 at = start
+                runs = []
                 for region in page:
-                    stride, part = self.block_stride(group, region), self.part_stride(content)
-                    pool = stride, 0, 0, self.pool_address + self.base(region)
-                    host = 0, self.plan.row_bytes, part, self.host_address + at
-                    runs.append((pool, host, (0, 0, 0, self.width(one, region))))
-                    layers.append(layer)
+                    pool = self.pool_address + self.base(region)
+                    strides = self.block_stride(group, region), self.part_stride(content)
+                    length = self.width(one, region)
+                    runs.append(Run(pool, strides[0], self.host_address + at, strides[1], length))
                     at += region.length
+                layers.append(runs)
                 start += content * chunk
-                layer += 1
-        descriptors = np.array(runs, np.int64).transpose(2, 1, 0).reshape(4, -1)
-        lengths = [length for _, _, (*_, length) in runs]
-        fast = all(self.fits_kernel(length) for length in lengths)
-        return GroupRuns(descriptors, np.array(layers), fast, max(lengths))
+        whole = [run for runs in layers for run in runs]
+        fast = all(self.fits_kernel(run.nbytes) for run in whole)
+        return GroupRuns(layers, whole, fast, max([run.nbytes for run in whole]))
 
     # Decisions.
 
@@ -126,16 +138,18 @@ class Transfers:
         if not transfer.jobs:
             return
         order, device = self.order, self.device
-        words, ends = self._by_layer(transfer, self._describe(transfer))
-        count = words.shape[1]
+        found, ends = self._describe(transfer)
+        count = len(found)
         slow = self._why_slow(transfer, count)
+        pool, host, lengths = zip(*found, strict=True)
         if not slow:
-            words[2] //= WORD_BYTES
-        scratch = order.stage(words.nbytes)
-        scratch.words[: 3 * count] = words.reshape(-1)
+            lengths = tuple([length // WORD_BYTES for length in lengths])
+        nbytes = 3 * WORD_BYTES * count
+        scratch = order.stage(nbytes)
+        scratch.put((*pool, *host, *lengths))
         stream = order.before(transfer)
         if not slow:
-            device.push(stream, words.nbytes)
+            device.push(stream, nbytes)
         any_order = order.any_order(transfer)
         marks = []
         start = 0
@@ -163,28 +177,33 @@ class Transfers:
         long = any(runs.longest >= FAST_RUN_BYTES for runs in slow)
         return "of long runs" if long else "of odd runs"
 
-    def _describe(self, transfer: Transfer) -> Words:
-        """[column, descriptor]: pool addresses, host addresses, lengths."""
-        tables = []
-        for job in transfer.jobs:
-            places = self.places(job, to_pool=transfer.to_pool)
-            elements = [word for place in zip(*places, strict=True) for word in (*place, 1)]
-            found = (
-                np.array(elements, np.int64).reshape(-1, 4).dot(self.groups[job.group].descriptors)
-            )
-            tables.append(found.reshape(len(job.blocks), 3, -1).swapaxes(0, 1).reshape(3, -1))
-        return tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1)
-
-    def _by_layer(self, transfer: Transfer, words: Words) -> tuple[Words, list[int]]:
-        """The descriptors, layer after layer where these go one by one, and the ends of these."""
-        if not self.order.by_layer(transfer):
-            return words, [words.shape[1]]
-        sizes = tuple([(job.group, len(job.blocks)) for job in transfer.jobs])
-        if sizes not in self._layers:
-            layers = np.concatenate(
-                [self.groups[g].layers for g, blocks in sizes for _ in range(blocks)]
-            )
-            ends = np.cumsum(np.bincount(layers)).tolist()
-            self._layers[sizes] = np.argsort(layers, kind="stable"), ends
-        places, ends = self._layers[sizes]
-        return words.take(places, axis=1), ends
+    def _describe(self, transfer: Transfer) -> tuple[list[Descriptor], list[int]]:
+        """What is moved, layer after layer where these go one by one, and the ends of these."""
+        row_bytes, to_pool = self.plan.row_bytes, transfer.to_pool
+        jobs = [
+            (self.groups[job.group], [*zip(*self.places(job, to_pool=to_pool), strict=True)])
+            for job in transfer.jobs
+        ]
+        if self.order.by_layer(transfer):
+            count = max([len(group.layers) for group, _ in jobs])
+            turns = [
+                [
+                    (group.layers[layer], places)
+                    for group, places in jobs
+                    if layer < len(group.layers)
+                ]
+                for layer in range(count)
+            ]
+        else:
+            turns = [[(group.whole, places) for group, places in jobs]]
+        found: list[Descriptor] = []
+        ends = []
+        for turn in turns:
+            for runs, places in turn:
+                found += [
+                    (pool + block * stride, host + slot * row_bytes + part * part_stride, nbytes)
+                    for block, slot, part in places
+                    for pool, stride, host, part_stride, nbytes in runs
+                ]
+            ends.append(len(found))
+        return found, ends
