@@ -222,7 +222,8 @@ class Action:
                 if phase == _UNREAD:
                     self._write(part, self._read(part, memory), memory)
                 elif phase == _READ:
-                    self._write(part, self.staged.get(part, ()), memory)
+                    self._write(part, self.staged.pop(part, ()), memory)
+                self.phases[part] = _WRITTEN
         self.done = True
 
     def _read(self, part: int, memory: Memory) -> list[bytes]:
