@@ -16,8 +16,8 @@ from kvexact.refmodel.ops import Slot
 
 Found = TypeVar("Found")
 
-#: Who waits beside the streams.
-_HOST = len(STREAMS)
+#: More than any number of an event.
+_ALL = 1 << 62
 
 
 class Mark(NamedTuple):
@@ -46,8 +46,10 @@ class StreamOrder(InOrder):
         self.op = 0
         self.buffer = 0
         self._numbers = [0 for _ in STREAMS]
-        #: Per stream, and for the host, up to which number of each stream it has waited.
-        self._known = [[0 for _ in STREAMS] for _ in (*STREAMS, _HOST)]
+        #: Up to which number of each stream the host has waited; nobody has to do so again.
+        self._ended = [0 for _ in STREAMS]
+        #: Per stream, up to which number of each it has waited; its own work it always comes after.
+        self._known = [[0 if other != one else _ALL for other in STREAMS] for one in STREAMS]
         self._last: Mark | None = None
         self._forget()
 
@@ -96,7 +98,7 @@ class StreamOrder(InOrder):
 
     def store_after_loads(self, blocks: Sequence[int]) -> Iterable[Mark]:
         """The loads that wrote what a store reads."""
-        return [self.loaded[block].layers[-1] for block in blocks if block in self.loaded]
+        return [layers[-1] for _, layers in _found(self.loaded, blocks)]
 
     def store_after_fetches(self, slots: Sequence[int]) -> Iterable[Mark]:
         """The loads that read the host slots which a store fills."""
@@ -156,7 +158,7 @@ class StreamOrder(InOrder):
         self._await(COMPUTE, self.compute_after_stores(work))
         table = self.views.table(work.consumer, work.group)
         loads = _found(self.loaded, (*work.reads, *work.writes))
-        if not [one for one in loads if not self._is_known(COMPUTE, one.layers[-1])]:
+        if not self._unknown(COMPUTE, [one.layers[-1] for one in loads]):
             yield table
             return
         for layer, part in enumerate(self.views.layers(work.consumer, work.group)):
@@ -223,7 +225,7 @@ class StreamOrder(InOrder):
 
     def has_ended(self, mark: Mark) -> bool:
         """Whether the host may know that a mark has been passed."""
-        if not self._is_known(_HOST, mark):
+        if mark.number > self._ended[mark.stream]:
             if not self.device.query(mark.event):
                 return False
             self._know(mark)
@@ -231,35 +233,30 @@ class StreamOrder(InOrder):
 
     def _await(self, stream: int, marks: Iterable[Mark]) -> None:
         """Let later work of a stream wait for marks."""
-        known = self._known[stream]
-        unknown = [
-            mark for mark in marks if mark.stream != stream and known[mark.stream] < mark.number
-        ]
+        unknown = self._unknown(stream, marks)
         for mark in self.awaited(_newest(unknown)) if unknown else ():
             self.device.wait(stream, mark.event)
-            known[mark.stream] = mark.number
+            self._known[stream][mark.stream] = mark.number
+
+    def _unknown(self, stream: int, marks: Iterable[Mark]) -> list[Mark]:
+        """Those that neither the stream nor the host has waited for."""
+        known, ended = self._known[stream], self._ended
+        return [mark for mark in marks if known[mark.stream] < mark.number > ended[mark.stream]]
 
     def _reach(self, mark: Mark) -> None:
         """Let the host wait for a mark."""
-        if not self._is_known(_HOST, mark):
+        if mark.number > self._ended[mark.stream]:
             self.device.synchronize(mark.event)
             self._know(mark)
 
-    def _is_known(self, waiter: int, mark: Mark) -> bool:
-        """Whether whoever waits has already waited for this mark."""
-        return waiter == mark.stream or self._known[waiter][mark.stream] >= mark.number
-
     def _know(self, mark: Mark) -> None:
-        """What the host knows to be done, nobody has to wait for."""
-        stream, number = mark.stream, mark.number
-        for known in self._known:
-            if known[stream] < number:
-                known[stream] = number
+        """The host has waited for a mark, which is newer than all that it knows."""
+        self._ended[mark.stream] = mark.number
 
 
 def _found(marks: Mapping[int, Found], places: Sequence[int]) -> list[Found]:
     """The marks, or loads, at these places."""
-    return [marks[place] for place in places if place in marks]
+    return [*filter(None, map(marks.get, places))]
 
 
 def _newest(marks: Iterable[Mark]) -> list[Mark]:

@@ -7,6 +7,7 @@ themselves. An action that has ended lets what comes after it begin, and queries
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from enum import Enum
+from operator import attrgetter
 from typing import NamedTuple
 
 from kvexact.impl.simulation.copying import Sides, are_kept, move, read, write
@@ -41,6 +42,9 @@ Part = Sequence[Piece]
 #: Takes the action of a key apart, of which these are the sizes of the items.
 Split = Callable[[Key, Sequence[int]], list[Part]]
 
+#: Whether an action has ended, as functions in C ask it.
+is_done = attrgetter("done")
+
 _UNREAD, _READ, _WRITTEN = range(3)
 
 #: In place of a part's number: the step that ends an action, and all steps that may run.
@@ -62,7 +66,6 @@ class Action:
         after: actions that must have ended before this one begins.
         order: when its sources may be read.
         stream: the name of the stream that it is in, for people.
-        number: how many were queued before it.
         sides: where all items are copies that were found in two areas, these; None: not known.
 
     Attributes:
@@ -83,7 +86,6 @@ class Action:
         "later",
         "missing",
         "mood",
-        "number",
         "order",
         "parts",
         "phases",
@@ -103,11 +105,9 @@ class Action:
         after: tuple["Action", ...],
         order: Order = Order.STREAM,
         stream: str = "",
-        number: int = 0,
         sides: Sides | None = None,
     ) -> None:
         self.key = key
-        self.number = number
         self.sides = sides
         self.what = what
         self.items = items

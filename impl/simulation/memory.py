@@ -100,11 +100,11 @@ class Memory:
 
     def find(self, start: int, nbytes: int) -> Area:
         """The area that holds all of these bytes. Raises `OutOfBounds`."""
-        index = bisect_right(self._starts, start) - 1
-        if index >= 0:
-            area = self._sorted[index]
-            if start + nbytes <= area.end:
-                return area
+        area = self._areas.get(start)  # most ranges are at the start of one
+        if area is None and (index := bisect_right(self._starts, start)):
+            area = self._sorted[index - 1]
+        if area is not None and start + nbytes <= area.end:
+            return area
         raise OutOfBounds(f"{nbytes} bytes at {self._place(start)} are outside registered memory")
 
     def _place(self, start: int) -> str:

@@ -1,12 +1,12 @@
 """The device's work: what is pending, and the loop in which the schedule lets it run."""
 
 from collections.abc import Hashable, Sequence
-from operator import attrgetter
+from itertools import filterfalse, repeat
 
 from kvexact.impl.bounds import OutOfBounds
 from kvexact.impl.named import made
 from kvexact.impl.notes import Did, Note
-from kvexact.impl.simulation.actions import END, REST, Action, Key, Order, Step
+from kvexact.impl.simulation.actions import END, REST, Action, Key, Order, Step, is_done
 from kvexact.impl.simulation.copying import Sides, move
 from kvexact.impl.simulation.memory import Memory
 from kvexact.impl.simulation.schedules import PATIENCE, Point, Schedule
@@ -14,24 +14,6 @@ from kvexact.impl.simulation.work import Work, perform
 
 #: An enum is slow to tell its members.
 _STREAM, _DURING_API_CALL = Order.STREAM, Order.DURING_API_CALL
-
-_number = attrgetter("number")
-
-
-def _with_ancestors(goals: Sequence[Action]) -> list[Action]:
-    """Actions that must end so that all goals have ended, oldest first."""
-    if len(goals) == 1 and not goals[0].missing:
-        return [] if goals[0].done else [*goals]
-    found: set[Action] = set()
-    waiting = [*goals]
-    while waiting:
-        action = waiting.pop()
-        if not action.done and action not in found:
-            found.add(action)
-            if action.missing:
-                waiting += action.after
-    return sorted(found, key=_number)
-
 
 _DID: dict[int, Did] = {0: "read", 1: "written", END: "ended"}
 
@@ -55,7 +37,6 @@ class Queue:
         self.pending: list[Action] = []
         self.open: list[Action] = []
         self.is_running = False
-        self._queued = 0
         self._idle = 0
 
     def perform(self, items: Sequence[Work], sides: Sides | None) -> None:
@@ -69,27 +50,14 @@ class Queue:
         finally:
             self.is_running = False
 
-    def submit(
-        self,
-        key: Key,
-        what: str,
-        items: Sequence[Work],
-        after: tuple[Action, ...],
-        order: Order = _STREAM,
-        stream: str = "",
-        sides: Sides | None = None,
-    ) -> Action:
+    def submit(self, action: Action) -> None:
         """Queue an action. Time passes. Raises `OutOfBounds`."""
-        number = self._queued = self._queued + 1
-        split = self.schedule.split
-        action = Action(key, what, items, split, after, order, stream, number, sides)
         self.pending.append(action)
-        if not action.missing or order is not _STREAM:
+        if not action.missing or action.order is not _STREAM:
             self.open.append(action)
-        if order is _DURING_API_CALL:
+        if action.order is _DURING_API_CALL:
             self._fetch(action)
-        self.let_run(key)
-        return action
+        self.let_run(action.key)
 
     def let_run(self, key: Key) -> None:
         """Time passes: what the schedule wants to run does. Raises `OutOfBounds`."""
@@ -104,7 +72,7 @@ class Queue:
         def least() -> Sequence[Step]:
             if self._idle < PATIENCE:
                 return ()
-            oldest = _with_ancestors(goals)[:1]
+            oldest = self._with_ancestors(goals)[:1]
             return oldest[0].steps()[:1] if oldest else ()
 
         if self.pending:
@@ -115,7 +83,7 @@ class Queue:
 
     def finish(self, key: Key, goals: Sequence[Action]) -> None:
         """Time passes until all goals have ended. Raises `OutOfBounds`."""
-        self._finish(key, _with_ancestors(goals))
+        self._finish(key, self._with_ancestors(goals))
 
     def finish_all(self, key: Key) -> None:
         """Time passes until all that is pending has ended. Raises `OutOfBounds`."""
@@ -126,12 +94,26 @@ class Queue:
             return
 
         def least() -> Sequence[Step]:
-            return [(action, REST) for action in wanted]
+            return [*zip(wanted, repeat(REST))]
 
         point = made(Point, (key, self.open, least, self.state, True))
         while wanted:
             self._step(point)
-            wanted = [action for action in wanted if not action.done]
+            wanted = [*filterfalse(is_done, wanted)]
+
+    def _with_ancestors(self, goals: Sequence[Action]) -> list[Action]:
+        """Actions that must end so that all goals have ended, oldest first."""
+        waiting = [*filterfalse(is_done, goals)]
+        if len(waiting) == 1 and not waiting[0].missing:
+            return waiting
+        found: set[Action] = set()
+        while waiting:
+            action = waiting.pop()
+            if not action.done and action not in found:
+                found.add(action)
+                if action.missing:
+                    waiting += action.after
+        return [action for action in self.pending if action in found] if found else []
 
     def _fetch(self, action: Action) -> None:
         """Time passes until an action's sources are read."""

@@ -5,12 +5,12 @@ until the schedule runs it. docs/time.md has the rules, with their sources, by t
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count, repeat
+from itertools import count, filterfalse, repeat
 
 from kvexact.impl.bounds import OutOfBounds
 from kvexact.impl.named import made
 from kvexact.impl.notes import Did, Note
-from kvexact.impl.simulation.actions import Action, Key, Order
+from kvexact.impl.simulation.actions import Action, Key, Order, is_done
 from kvexact.impl.simulation.copying import Sides
 from kvexact.impl.simulation.hazards import Hazard, pending_reads, pending_writes
 from kvexact.impl.simulation.memory import Area, Kind, Memory, Range
@@ -163,7 +163,7 @@ class Runtime:
 
     def wait(self, stream: Stream, event: Event) -> None:
         """Later work in the stream waits for what the event has captured by now (E2, E3)."""
-        self._mark("wait", stream, tuple([one for one in event.captured if not one.done]))
+        self._mark("wait", stream, tuple(filterfalse(is_done, event.captured)))
 
     def query(self, event: Event) -> bool:
         """Whether all that the event captured has ended; True if it was never recorded (E4)."""
@@ -232,20 +232,23 @@ class Runtime:
             if self._notes is not None:
                 self._note(key, what, stream, "ended")
             return None
-        before = self._streams.before(stream)
-        tail = stream.tail = queue.submit(key, what, items, before, order, stream.name, sides)
-        stream.joined = ()
-        return tail
+        split, before = queue.schedule.split, self._streams.before(stream)
+        action = Action(key, what, items, split, before, order, stream.name, sides)
+        stream.append(action)
+        queue.submit(action)
+        return action
 
     def _mark(self, what: str, stream: Stream, after: tuple[Action, ...] = ()) -> None:
         """Let later work come after these, too. No byte moves, so the end alone may be seen."""
         key = self._key()
         if self._notes is not None:
             self._note(key, what, stream, "queued", after)
-        if self._queue.schedule.lingers(key):
+        schedule = self._queue.schedule
+        if schedule.lingers(key):
             before = self._streams.before(stream) + after
-            stream.tail = self._queue.submit(key, what, (), before, stream=stream.name)
-            stream.joined = ()
+            action = Action(key, what, (), schedule.split, before, _STREAM, stream.name)
+            stream.append(action)
+            self._queue.submit(action)
         elif after or stream is self.legacy:
             self._streams.join(stream, after)
 

@@ -7,6 +7,7 @@ of a trace takes its own decisions with it and leaves all others as they were.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from operator import itemgetter
 from typing import ClassVar, NamedTuple
 
 from kvexact.impl.named import made
@@ -22,6 +23,8 @@ _HERE = 0xD1342543DE82EF95
 _BLEND = 0xD6E8FEB86659FD93
 #: As many bits as decide about one action; numbers of no more are quick.
 _LOW = (1 << 30) - 1
+
+_choice = itemgetter(0)
 
 
 def mixed(*numbers: int) -> int:
@@ -167,11 +170,11 @@ class Hashed(Schedule):
             if eager := mood % 5:
                 choice = ((here ^ mood) * _BLEND & _MASK) >> 16  # without a call
                 if choice % 4 < eager:
-                    chosen.append((choice, action.number, action))
+                    chosen.append((choice, action))
         if len(chosen) > 1:
-            chosen.sort()
+            chosen.sort(key=_choice)
         steps: list[Step] = []
-        for choice, _, action in chosen:
+        for choice, action in chosen:
             steps += _some(action, choice >> 2 & _LOW)
         if steps:
             self._passed = point

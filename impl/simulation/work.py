@@ -113,7 +113,9 @@ def require_independent(copies: Sequence[Copy], *, apart: bool = False) -> None:
     Args:
         apart: no target is in an area in which a source is.
     """
-    places = sorted([(copy.target, copy.target + copy.nbytes) for copy in copies if copy.nbytes])
+    if apart and len(copies) == 1:
+        return
+    places = sorted([(target, target + nbytes) for target, _, nbytes in copies if nbytes])
     end = 0
     for start, next_end in places:
         if start < end:
