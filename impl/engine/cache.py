@@ -13,6 +13,7 @@ from kvexact.impl.engine.tables import BlockTable, HostTable, distinct
 from kvexact.impl.engine.transfers import Transfers
 from kvexact.impl.engine.values import Codecs
 from kvexact.impl.engine.views import Views
+from kvexact.impl.named import made
 from kvexact.impl.target import Rows
 from kvexact.refmodel.ops import (
     Allocate,
@@ -108,7 +109,7 @@ class Cache:
         """Store cells from ``start`` of the staging buffer in the slots at its beginning."""
         order, device, group = self.order, self.device, self.plan.groups[index]
         place = device.scratch.device
-        work = Work(consumer, index, (), order.blocks(slots))
+        work = made(Work, (consumer, index, (), order.blocks(slots)))
         in_pool = self.plan.geometry.blocks * group.slots
         sizes = len(slots), group.kernel_slots, in_pool
         for table in order.compute(work):
@@ -153,7 +154,7 @@ class Cache:
         """Bring cells of the slots at the beginning of the staging buffer to ``start`` of it."""
         order, device = self.order, self.device
         place = device.scratch.device
-        work = Work("read", index, order.blocks(slots), ())
+        work = made(Work, ("read", index, order.blocks(slots), ()))
         sizes = len(slots), self.plan.groups[index].kernel_slots
         for table in order.compute(work):
             device.launch(COMPUTE, "read", *table, place, *sizes, place + start, self.pool)
@@ -167,7 +168,7 @@ class Cache:
             scratch = self.order.stage(WORD_BYTES * len(blocks))
             scratch.put(blocks)
             self.device.push(COMPUTE, WORD_BYTES * len(blocks))
-            work = Work("zero", group, (), blocks)
+            work = made(Work, ("zero", group, (), blocks))
             for table in self.order.compute(work):
                 address = scratch.device
                 self.device.launch(COMPUTE, "zero", *table, address, len(blocks), self.pool)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from kvexact.impl.engine.device import COMPUTE, WORD_BYTES, Device
 from kvexact.impl.engine.order import InOrder, Work
 from kvexact.impl.engine.plans import GroupPlan
+from kvexact.impl.named import made
 
 IdPair = tuple[int, int]
 
@@ -31,7 +32,7 @@ class Copies:
             first, block_tokens, count = group.slots, group.kernel_slots, tokens
         total = len(pairs)
         sources, targets = zip(*pairs, strict=True)
-        work = Work(consumer, index, sources, targets)
+        work = made(Work, (consumer, index, sources, targets))
         scratch = self.order.stage(2 * WORD_BYTES * total)
         scratch.put([block * first for block in (*sources, *targets)])
         self.device.push(COMPUTE, 2 * WORD_BYTES * total)

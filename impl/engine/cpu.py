@@ -7,6 +7,8 @@ forwards or in reverse; a result that depends on either is wrong on a GPU.
 import ctypes
 import mmap
 import weakref
+from array import array
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -25,7 +27,6 @@ from kvexact.impl.engine.device import (
     Batch,
     Device,
     Scratch,
-    Words,
 )
 from kvexact.impl.target import Allocate, Bytes, DeviceLost, OutOfBounds
 
@@ -121,7 +122,7 @@ class CpuDevice(Device):
         self._context_address = int(self._context.ctypes.data)
         self._areas: dict[int, Bytes] = {}
         self._allocate: dict[int, Allocate] = {}
-        self._tables: list[Words] = []
+        self._tables: list[array[int]] = []
         super().__init__(macros, source)
 
     def _register(self, area: int, address: int, nbytes: int) -> None:
@@ -161,11 +162,11 @@ class CpuDevice(Device):
         """See `Device`."""
         self._areas[area][:] = data
 
-    def table(self, words: Words) -> int:
+    def table(self, words: Sequence[int]) -> int:
         """See `Device`."""
-        kept = np.ascontiguousarray(words, np.int64)
+        kept = array("q", words)
         self._tables.append(kept)
-        return int(kept.ctypes.data)
+        return kept.buffer_info()[0]
 
     def push(self, stream: int, nbytes: int) -> None:
         """Both sides are one."""
@@ -175,8 +176,7 @@ class CpuDevice(Device):
 
     def launch(self, stream: int, kernel: str, *arguments: int) -> None:  # noqa: ARG002
         """See `Device`."""
-        counts = self.counts
-        counts[kernel] = counts.get(kernel, 0) + 1
+        self.counts[kernel] += 1
         self._call(kernel, arguments)
 
     def _call(self, kernel: str, arguments: tuple[int, ...]) -> None:

@@ -8,7 +8,7 @@ Its bookkeeping is tested against a stand-in for the driver; docs/gpu.md says wh
 
 import ctypes
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -159,7 +159,7 @@ class CudaDevice(Device):
             self._areas[area].data.copy_(self._torch.from_numpy(np.array(data, np.uint8)))
             self._torch.cuda.synchronize()
 
-    def table(self, words: Words) -> int:
+    def table(self, words: Sequence[int]) -> int:
         """See `Device`."""
         with self._probing("table"):
             kept = self._torch.from_numpy(np.array(words, np.int64)).cuda()
@@ -187,7 +187,7 @@ class CudaDevice(Device):
 
     def launch(self, stream: int, kernel: str, *arguments: int) -> None:
         """See `Device`; what a kernel does wrong shows in `finish`."""
-        self.count(kernel)
+        self.counts[kernel] += 1
         code = self._entries[kernel](self._streams[stream].cuda_stream, *arguments)
         if code:
             self._failed(kernel, code)
@@ -200,7 +200,7 @@ class CudaDevice(Device):
         for area, addresses in ((POOL, pool), (HOST, host)):
             if not self._areas[area].covers(addresses, lengths):
                 raise OutOfBounds("copy_batch: a range is outside registered memory")
-        self.count("copy_batch")
+        self.counts["copy_batch"] += 1
         targets, sources = (pool, host) if batch.to_pool else (host, pool)
         order = _ANY_ORDER if batch.any_order else _STREAM_ORDER
         code = self._batched(stream, targets, sources, lengths, order)

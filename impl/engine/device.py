@@ -7,6 +7,7 @@ what went wrong.
 
 from abc import ABC, abstractmethod
 from array import array
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -103,7 +104,7 @@ class Device(ABC):
         self.macros = macros
         self.source = source
         #: Launches and copies since the last `release`, by name.
-        self.counts: dict[str, int] = {}
+        self.counts: defaultdict[str, int] = defaultdict(int)
         self._buffers: list[Scratch] = []
         #: The staging buffer that work uses now.
         self.scratch = self.scratch_of(0)
@@ -121,10 +122,6 @@ class Device(ABC):
             self.scratch = self._make_scratch(number, 1 << (nbytes - 1).bit_length())
             buffers[number] = self.scratch
         return self.scratch
-
-    def count(self, what: str) -> None:
-        """Count a launch or copy."""
-        self.counts[what] = self.counts.get(what, 0) + 1
 
     @abstractmethod
     def _make_scratch(self, number: int, nbytes: int) -> Scratch:
@@ -150,7 +147,7 @@ class Device(ABC):
         """Overwrite an area, of which no work is pending."""
 
     @abstractmethod
-    def table(self, words: Words) -> int:
+    def table(self, words: Sequence[int]) -> int:
         """The address of a constant table where kernels read it; it lives until `release`."""
 
     # Work. All of it may raise what `launch` raises, also for work that was enqueued before.

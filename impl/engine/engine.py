@@ -157,7 +157,7 @@ class Engine(Target):
 
     def launches(self) -> Mapping[str, int]:
         """See `Target`: kernels by their names, copy_batch, and the paths that these took."""
-        return {} if self._device is None else self._device.counts | self._device.gates()
+        return {} if self._device is None else {**self._device.counts, **self._device.gates()}
 
 
 class CpuEngine(Engine):

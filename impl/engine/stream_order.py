@@ -153,14 +153,15 @@ class StreamOrder(InOrder):
         """See `InOrder`."""
         return list(dict.fromkeys([slot[0] for slot in slots if slot is not None]))  # type: ignore[misc]  # bound
 
-    def compute(self, work: Work) -> Iterator[Table]:
+    def compute(self, work: Work) -> Iterable[Table]:
         """See `InOrder`: layer by layer where blocks are being loaded."""
         self._await(COMPUTE, self.compute_after_stores(work))
-        table = self.views.table(work.consumer, work.group)
         loads = _found(self.loaded, (*work.reads, *work.writes))
-        if not self._unknown(COMPUTE, [one.layers[-1] for one in loads]):
-            yield table
-            return
+        if loads and self._unknown(COMPUTE, [one.layers[-1] for one in loads]):
+            return self._layer_by_layer(work)
+        return (self.views.table(work.consumer, work.group),)
+
+    def _layer_by_layer(self, work: Work) -> Iterator[Table]:
         for layer, part in enumerate(self.views.layers(work.consumer, work.group)):
             self._await(COMPUTE, self.compute_after_loads(work, layer))
             yield part
@@ -207,7 +208,7 @@ class StreamOrder(InOrder):
         if transfer.to_pool:
             self.fetched.update(dict.fromkeys(transfer.slots, end))
             for job in transfer.jobs:
-                self.loaded.update(dict.fromkeys(job.blocks, Loaded(job.group, marks)))
+                self.loaded.update(dict.fromkeys(job.blocks, made(Loaded, (job.group, marks))))
         else:
             self.filled.update(dict.fromkeys(transfer.slots, end))
             self.stored.update(dict.fromkeys(transfer.blocks, end))
@@ -220,8 +221,8 @@ class StreamOrder(InOrder):
 
     def mark(self, stream: int) -> Mark:
         """See `InOrder`."""
-        self._numbers[stream] += 1
-        return made(Mark, (stream, self._numbers[stream], self.device.record(stream)))
+        number = self._numbers[stream] = self._numbers[stream] + 1
+        return made(Mark, (stream, number, self.device.record(stream)))
 
     def has_ended(self, mark: Mark) -> bool:
         """Whether the host may know that a mark has been passed."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kvexact.impl.engine.plans import Plan
+from kvexact.impl.named import made
 from kvexact.refmodel.ops import Job, Pair, Slot
 from kvexact.refmodel.spec import Refused
 
@@ -166,7 +167,7 @@ class HostTable:
             named, places, parts = zip(*job.moves, strict=True) if job.moves else ((), (), ())
             blocks, slots = table.ids(named), self.ids(places)
             _within("part", parts, self.chunk_blocks)
-            found.append(Moves(group, blocks, slots, parts))
+            found.append(made(Moves, (group, blocks, slots, parts)))
         return found
 
     def require_room(self, jobs: Sequence[Moves]) -> None:

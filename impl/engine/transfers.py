@@ -134,7 +134,7 @@ class Transfers:
 
     def run(self, jobs: Sequence[Moves], *, to_pool: bool) -> None:
         """Move all that the jobs name; elements of one op do not depend on each other."""
-        transfer = Transfer([job for job in jobs if job.blocks], to_pool)
+        transfer = made(Transfer, ([job for job in jobs if job.blocks], to_pool))
         if not transfer.jobs:
             return
         order, device = self.order, self.device
@@ -159,7 +159,7 @@ class Transfers:
                 places = [scratch.device + WORD_BYTES * (count * i + start) for i in range(3)]
                 device.launch(stream, "transfer", *places, self.launched(end - start))
             else:
-                device.count(path)
+                device.counts[path] += 1
                 device.copy_batch(stream, made(Batch, (start, end, count, to_pool, any_order)))
             marks.append(order.mark(stream))
             start = end

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-import numpy as np
-
 from kvexact.impl.engine.device import WORD_BYTES, Device
 from kvexact.impl.engine.plans import FieldView, GroupPlan, Plan, SetPlan
 
@@ -71,8 +69,7 @@ class Views:
         return table
 
     def _stored(self, strips: Sequence[tuple[int, ...]]) -> Table:
-        words = np.fromiter(chain.from_iterable(strips), np.int64, len(strips) * len(Strip._fields))
-        return Table(self.device.table(words), len(strips))
+        return Table(self.device.table([*chain.from_iterable(strips)]), len(strips))
 
     def layers(self, consumer: str, index: int) -> list[Table]:
         """The same strips layer by layer, of one layer set after the other."""

@@ -97,13 +97,13 @@ def call(item: Call | Tasks, memory: Memory, start: int, end: int) -> None:
 
 def perform(items: Sequence[Work], memory: Memory) -> None:
     """Do all of it at once. Raises `OutOfBounds`."""
-    copies = [item for item in items if isinstance(item, Copy)]
-    if copies:
-        memory.copy(copies)
-    for item in items if len(copies) < len(items) else ():
+    others = [item for item in items if not isinstance(item, Copy)]
+    if len(others) < len(items):
+        memory.copy([item for item in items if isinstance(item, Copy)])
+    for item in others:
         if isinstance(item, Fill):
             memory.fill(*item)
-        elif not isinstance(item, Copy):
+        else:
             call(item, memory, 0, size(item))
 
 
