@@ -260,11 +260,13 @@ def _found(marks: Mapping[int, Found], places: Sequence[int]) -> list[Found]:
     return [*filter(None, map(marks.get, places))]
 
 
-def _newest(marks: Iterable[Mark]) -> list[Mark]:
+def _newest(marks: Sequence[Mark]) -> Sequence[Mark]:
     """The newest mark of each stream; it comes after the others."""
+    if len(marks) < 2:  # noqa: PLR2004
+        return marks
     newest: dict[int, Mark] = {}
     for mark in marks:
         known = newest.get(mark.stream)
         if known is None or known.number < mark.number:
             newest[mark.stream] = mark
-    return [newest[stream] for stream in sorted(newest)] if len(newest) > 1 else [*newest.values()]
+    return [newest[stream] for stream in sorted(newest)]

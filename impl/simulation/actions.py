@@ -46,6 +46,8 @@ Split = Callable[[Key, Sequence[int]], list[Part]]
 is_done = attrgetter("done")
 
 _UNREAD, _READ, _WRITTEN = range(3)
+#: How many steps are left in each of these phases, and how many of them read.
+_STEPS, _READS = (2, 1, 0), (1, 0, 0)
 
 #: In place of a part's number: the step that ends an action, and all steps that may run.
 END, REST = -1, -2
@@ -130,13 +132,11 @@ class Action:
             items = self.items
             parts = self.parts = self.split(self.key, [size(item) for item in items])
             self.staged: dict[int, list[bytes]] = {}
-            # A part without copies has nothing to read ahead; of copies alone there is none.
-            self.phases = [
-                _UNREAD
-                if self.sides is not None or [1 for one in part if type(items[one[0]]) is Copy]
-                else _READ
-                for part in parts
-            ]
+            self.phases = [_UNREAD] * len(parts)
+            if self.sides is None:  # a part without copies has nothing to read ahead
+                for number, part in enumerate(parts):
+                    if not [1 for one in part if isinstance(items[one[0]], Copy)]:
+                        self.phases[number] = _READ
         return self.phases
 
     def is_read(self) -> bool:
@@ -160,12 +160,9 @@ class Action:
         """Those of them that read."""
         return [(self, part) for part, phase in enumerate(self._take_apart()) if phase == _UNREAD]
 
-    def left(self) -> list[int]:
+    def left(self) -> Iterator[int]:
         """How many steps of each part may run, one after the other; of one that may run."""
-        phases = self._take_apart()
-        if self.missing:
-            return [int(phase == _UNREAD) for phase in phases]
-        return [_WRITTEN - phase for phase in phases]
+        return map((_READS if self.missing else _STEPS).__getitem__, self._take_apart())
 
     def phases_of(self, part: int) -> list[int]:
         """What a step does, or each of the rest. 0: reads; 1: writes; -1: the action ends."""

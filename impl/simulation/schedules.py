@@ -7,6 +7,7 @@ of a trace takes its own decisions with it and leaves all others as they were.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import cache, partial
 from operator import itemgetter
 from typing import ClassVar, NamedTuple
 
@@ -129,10 +130,9 @@ class Hashed(Schedule):
     brief = True
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self._moods: dict[Key, int] = {}
-        #: The op that was asked about last, and the hash of it.
-        self._op, self._of_op = -1, 0
+        of_op = cache(partial(mixed, seed))
+        #: The hash of a name.
+        self._mood: Callable[[Key], int] = cache(lambda key: _stirred(of_op(key[0]), key[1]))
         self._passed: Point | None = None
 
     def split(self, key: Key, sizes: Sequence[int]) -> list[Part]:
@@ -175,38 +175,31 @@ class Hashed(Schedule):
             chosen.sort(key=_choice)
         steps: list[Step] = []
         for choice, action in chosen:
-            steps += _some(action, choice >> 2 & _LOW)
+            _some(action, choice >> 2 & _LOW, steps)
         if steps:
             self._passed = point
         return steps or point.least()[:1]
 
-    def _mood(self, key: Key) -> int:
-        mood = self._moods.get(key)
-        if mood is None:
-            op, ordinal = key
-            if op != self._op:
-                self._op, self._of_op = op, mixed(self.seed, op)
-            mood = self._moods[key] = _stirred(self._of_op, ordinal)
-        return mood
 
-
-def _some(action: Action, choice: int) -> list[Step]:
-    """Some of an action's steps: of a quarter of them all, of others some.
+def _some(action: Action, choice: int, steps: list[Step]) -> None:
+    """Add some of an action's steps: of a quarter of them all, of others some.
 
     Those are all of half of the parts, one of a quarter, none of the rest.
     """
     if not choice >> 28 and not (action.missing and action.is_read()):  # no progress else (G1)
-        return [(action, REST)]
-    steps: list[Step] = []
+        steps.append((action, REST))
+        return
+    some: list[Step] = []
     is_all = not action.missing and choice >> 1 & 3 > 0
     for part, left in enumerate(action.left()):
         much = choice >> 2 * part + 3 & 3
         if much > 1 or much >= left:
-            steps += [(action, part)] * left
+            much = left
         else:
-            steps += [(action, part)] * much
             is_all = False
-    return [(action, REST)] if is_all else steps
+        if much:
+            some += ((action, part),) * much
+    steps += [(action, REST)] if is_all else some
 
 
 def schedule(number: int) -> Schedule:
