@@ -80,11 +80,11 @@ class StreamOrder(InOrder):
 
     # The rules: marks that work has to wait for.
 
-    def compute_after_stores(self, work: Work) -> Iterable[Mark]:
+    def compute_after_stores(self, work: Work) -> Sequence[Mark]:
         """The stores that read what compute work overwrites."""
         return _found(self.stored, work.writes)
 
-    def compute_after_loads(self, work: Work, layer: int) -> Iterable[Mark]:
+    def compute_after_loads(self, work: Work, layer: int) -> Sequence[Mark]:
         """The loads of one layer of what compute work touches."""
         return [
             # Another group has its layers elsewhere in the block.
@@ -92,27 +92,27 @@ class StreamOrder(InOrder):
             for group, layers in _found(self.loaded, (*work.reads, *work.writes))
         ]
 
-    def store_after_compute(self, blocks: Sequence[int]) -> Iterable[Mark]:
+    def store_after_compute(self, blocks: Sequence[int]) -> Sequence[Mark]:
         """The compute work that wrote what a store reads."""
         return _found(self.wrote, blocks)
 
-    def store_after_loads(self, blocks: Sequence[int]) -> Iterable[Mark]:
+    def store_after_loads(self, blocks: Sequence[int]) -> Sequence[Mark]:
         """The loads that wrote what a store reads."""
         return [layers[-1] for _, layers in _found(self.loaded, blocks)]
 
-    def store_after_fetches(self, slots: Sequence[int]) -> Iterable[Mark]:
+    def store_after_fetches(self, slots: Sequence[int]) -> Sequence[Mark]:
         """The loads that read the host slots which a store fills."""
         return _found(self.fetched, slots)
 
-    def load_after_compute(self, blocks: Sequence[int]) -> Iterable[Mark]:
+    def load_after_compute(self, blocks: Sequence[int]) -> Sequence[Mark]:
         """The compute work that wrote or read what a load overwrites, zeroing included."""
         return _found(self.touched, blocks)
 
-    def load_after_stores(self, blocks: Sequence[int]) -> Iterable[Mark]:
+    def load_after_stores(self, blocks: Sequence[int]) -> Sequence[Mark]:
         """The stores that read what a load overwrites."""
         return _found(self.stored, blocks)
 
-    def load_after_fills(self, slots: Sequence[int]) -> Iterable[Mark]:
+    def load_after_fills(self, slots: Sequence[int]) -> Sequence[Mark]:
         """The stores that filled what a load reads."""
         return _found(self.filled, slots)
 
@@ -232,14 +232,14 @@ class StreamOrder(InOrder):
             self._know(mark)
         return True
 
-    def _await(self, stream: int, marks: Iterable[Mark]) -> None:
+    def _await(self, stream: int, marks: Sequence[Mark]) -> None:
         """Let later work of a stream wait for marks."""
-        unknown = self._unknown(stream, marks)
+        unknown = self._unknown(stream, marks) if marks else ()
         for mark in self.awaited(_newest(unknown)) if unknown else ():
             self.device.wait(stream, mark.event)
             self._known[stream][mark.stream] = mark.number
 
-    def _unknown(self, stream: int, marks: Iterable[Mark]) -> list[Mark]:
+    def _unknown(self, stream: int, marks: Sequence[Mark]) -> list[Mark]:
         """Those that neither the stream nor the host has waited for."""
         known, ended = self._known[stream], self._ended
         return [mark for mark in marks if known[mark.stream] < mark.number > ended[mark.stream]]
@@ -262,7 +262,7 @@ def _found(marks: Mapping[int, Found], places: Sequence[int]) -> list[Found]:
 
 def _newest(marks: Sequence[Mark]) -> Sequence[Mark]:
     """The newest mark of each stream; it comes after the others."""
-    if len(marks) < 2:  # noqa: PLR2004
+    if len(marks) < 2:
         return marks
     newest: dict[int, Mark] = {}
     for mark in marks:

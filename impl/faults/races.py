@@ -2,7 +2,7 @@
 
 # ruff: noqa: ARG002  # an override keeps the signature of the decision that it replaces
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvexact.impl.engine.cache import Cache
@@ -26,7 +26,7 @@ _ANYWHERE = _STORED | READ | {"frame", "out of bounds"}
 class _StoreWithoutCompute(StreamOrder):
     """A store does not wait for the compute work that writes its blocks."""
 
-    def store_after_compute(self, blocks: Sequence[int]) -> Iterable[Mark]:
+    def store_after_compute(self, blocks: Sequence[int]) -> Sequence[Mark]:
         return ()
 
 
@@ -34,7 +34,7 @@ class _StoreWithoutCompute(StreamOrder):
 class _StoreWithoutLoad(StreamOrder):
     """A store does not wait for the loads that fill its blocks."""
 
-    def store_after_loads(self, blocks: Sequence[int]) -> Iterable[Mark]:
+    def store_after_loads(self, blocks: Sequence[int]) -> Sequence[Mark]:
         return ()
 
 
@@ -42,7 +42,7 @@ class _StoreWithoutLoad(StreamOrder):
 class _SourceOverwritten(StreamOrder):
     """Compute work overwrites blocks of which a store is pending."""
 
-    def compute_after_stores(self, work: Work) -> Iterable[Mark]:
+    def compute_after_stores(self, work: Work) -> Sequence[Mark]:
         return ()
 
 
@@ -50,7 +50,7 @@ class _SourceOverwritten(StreamOrder):
 class _SourceLoadedOver(StreamOrder):
     """A load overwrites blocks of which a store is pending."""
 
-    def load_after_stores(self, blocks: Sequence[int]) -> Iterable[Mark]:
+    def load_after_stores(self, blocks: Sequence[int]) -> Sequence[Mark]:
         return ()
 
 
@@ -58,7 +58,7 @@ class _SourceLoadedOver(StreamOrder):
 class _LoadOvertakesZeroing(StreamOrder):
     """A load does not wait for compute work on its blocks, such as their zeroing."""
 
-    def load_after_compute(self, blocks: Sequence[int]) -> Iterable[Mark]:
+    def load_after_compute(self, blocks: Sequence[int]) -> Sequence[Mark]:
         return ()
 
 
@@ -102,7 +102,7 @@ class _ZeroingBehindTheLoad(Cache):
 class _LoadWaitsForAnotherBlock(StreamOrder):
     """The event that a load waits for is looked up one block too low."""
 
-    def load_after_compute(self, blocks: Sequence[int]) -> Iterable[Mark]:
+    def load_after_compute(self, blocks: Sequence[int]) -> Sequence[Mark]:
         return super().load_after_compute([block - 1 for block in blocks])
 
 
@@ -110,7 +110,7 @@ class _LoadWaitsForAnotherBlock(StreamOrder):
 class _LoadBeforeReaders(StreamOrder):
     """A load waits for what wrote its blocks, not for what still reads them."""
 
-    def load_after_compute(self, blocks: Sequence[int]) -> Iterable[Mark]:
+    def load_after_compute(self, blocks: Sequence[int]) -> Sequence[Mark]:
         return [self.wrote[block] for block in blocks if block in self.wrote]
 
 
@@ -118,7 +118,7 @@ class _LoadBeforeReaders(StreamOrder):
 class _ComputeWithoutLoad(StreamOrder):
     """Compute work does not wait for the loads of its blocks."""
 
-    def compute_after_loads(self, work: Work, layer: int) -> Iterable[Mark]:
+    def compute_after_loads(self, work: Work, layer: int) -> Sequence[Mark]:
         return ()
 
 
@@ -126,7 +126,7 @@ class _ComputeWithoutLoad(StreamOrder):
 class _LayerBeforeItsLoad(StreamOrder):
     """Compute work on a layer waits for the load of the layer before it."""
 
-    def compute_after_loads(self, work: Work, layer: int) -> Iterable[Mark]:
+    def compute_after_loads(self, work: Work, layer: int) -> Sequence[Mark]:
         return super().compute_after_loads(work, max(layer - 1, 0))
 
 
@@ -134,7 +134,7 @@ class _LayerBeforeItsLoad(StreamOrder):
 class _SlotFilledWhileLoaded(StreamOrder):
     """A store fills a host slot, evicted meanwhile, from which a load is pending."""
 
-    def store_after_fetches(self, slots: Sequence[int]) -> Iterable[Mark]:
+    def store_after_fetches(self, slots: Sequence[int]) -> Sequence[Mark]:
         return ()
 
 
@@ -142,7 +142,7 @@ class _SlotFilledWhileLoaded(StreamOrder):
 class _LoadBeforeItsStore(StreamOrder):
     """A load does not wait for the store that fills its host slot."""
 
-    def load_after_fills(self, slots: Sequence[int]) -> Iterable[Mark]:
+    def load_after_fills(self, slots: Sequence[int]) -> Sequence[Mark]:
         return ()
 
 

@@ -72,7 +72,9 @@ class Runtime:
             Undefined: source and target overlap.
         """
         copies = [made(Copy, (target, source, nbytes))]
-        read, written = self._area(source, nbytes), self._area(target, nbytes)
+        read, written = self.memory.find(source, nbytes), self.memory.find(target, nbytes)
+        for area in (read, written) if self._freed else ():
+            self._require_kept(area)
         if abs(target - source) < nbytes:
             raise Undefined("source and target overlap")
         key = self._key()
@@ -114,7 +116,9 @@ class Runtime:
         """
         if not 0 <= value <= 0xFF:
             raise ValueError(f"{value} is no byte")
-        if self._area(target, nbytes).kind is Kind.PAGEABLE:
+        area = self.memory.find(target, nbytes)
+        self._require_kept(area)
+        if area.kind is Kind.PAGEABLE:
             raise ValueError("the device cannot fill pageable memory")
         self._submit(self._key(), "memset", [Fill(target, value, nbytes)], stream)
 
@@ -198,13 +202,6 @@ class Runtime:
     def pending_reads(self) -> list[Hazard]:
         """What may still be read."""
         return pending_reads(self._queue.pending)
-
-    def _area(self, start: int, nbytes: int) -> Area:
-        """The memory that a call names. Raises `OutOfBounds`."""
-        area = self.memory.find(start, nbytes)
-        if self._freed:
-            self._require_kept(area)
-        return area
 
     def _require_kept(self, area: Area) -> None:
         if area.start in self._freed:
