@@ -23,6 +23,7 @@ from kvexact.refmodel.ops import (
     Zero,
 )
 from kvexact.refmodel.spec import Geometry
+from kvexact.refmodel.timed_ops import Fence, Poll, Step
 
 _OF_VALUES = frozenset({WriteValues, ReadValues})
 _WRITES = frozenset({WriteTokens, WriteValues})
@@ -102,19 +103,25 @@ class Ownership:
             return "duplicate"
         return "host" if None in [self.holders[slot] for slot in op.host_slots] else None
 
-    def _reset_refusal(self, op: Reset) -> None:
+    def _never(self, op: Reset | Fence | Step | Poll) -> None:
         """None: it is always legal."""
 
     def _slots_refusal(self, op: WriteTokens | WriteValues | Read | ReadValues) -> str | None:
-        named = [slot for slot in op.slots if slot is not None]
-        blocks, tokens = zip(*named, strict=True) if named else ((), ())
-        if not (self._are_blocks(op.group, blocks) and self._tokens[op.group].issuperset(tokens)):
+        group, is_foreign = op.group, False
+        if group not in self._groups:
             return "range"
-        if type(op) in _OF_VALUES and not self._take_values[op.group]:
+        owners: Any = self.owners  # asked by blocks that are ids
+        tokens = self._tokens[group]
+        named = [slot for slot in op.slots if slot is not None]
+        for block, token in named:
+            if block not in self._blocks or token not in tokens:
+                return "range"
+            is_foreign |= owners[block] != group
+        if type(op) in _OF_VALUES and not self._take_values[group]:
             return "format"
         if type(op) in _WRITES and _repeats(named):
             return "duplicate"
-        return self._unless_owned(op.group, blocks)
+        return "owner" if is_foreign else None
 
     def _are_blocks(self, group: int, blocks: Sequence[Block]) -> bool:
         """Whether these are a group and ids of blocks."""
@@ -122,42 +129,48 @@ class Ownership:
 
     def _unless_owned(self, group: int | None, blocks: Sequence[Block]) -> str | None:
         """A reason where one of these blocks has another owner; None stands for nobody."""
-        owners = {*map(self.owners.__getitem__, _ids(blocks))}
-        return None if owners <= {group} else "owner"
+        owners: Any = self.owners  # asked by blocks that are ids
+        return None if {*map(owners.__getitem__, blocks)} <= {group} else "owner"
 
     def _transfer_refusal(self, op: Offload | Restore) -> str | None:
-        jobs, to_host = op.jobs, type(op) is Offload
-        moves = [move for job in jobs for move in job.moves]
-        blocks, slots, parts = zip(*moves, strict=True) if moves else ((), (), ())
-        groups = [job.group for job in jobs for _ in job.moves]
-        if not (
-            self._groups.issuperset([job.group for job in jobs])
-            and self._blocks.issuperset(blocks)
-            and self._host_slots.issuperset(slots)
-            and self._parts.issuperset(parts)
-        ):
-            return "range"
-        if _repeats([*zip(slots, parts, strict=True)] if to_host else blocks):
+        to_host, is_foreign = type(op) is Offload, False
+        owners: Any = self.owners  # asked by blocks that are ids
+        once: list[object] = []  # what may be named but once: places in the host tier, or blocks
+        for group, moves in op.jobs:
+            if group not in self._groups:
+                return "range"
+            for block, slot, part in moves:
+                if (
+                    block not in self._blocks
+                    or slot not in self._host_slots
+                    or part not in self._parts
+                ):
+                    return "range"
+                once.append((slot, part) if to_host else block)
+                is_foreign |= owners[block] != group
+        if _repeats(once):
             return "duplicate"
-        if [*map(self.owners.__getitem__, blocks)] != groups:
+        if is_foreign:
             return "owner"
-        refused = self._crowded(groups, slots) if to_host else self._absent(groups, slots, parts)
-        return "host" if refused else None
+        return "host" if (self._crowded(op) if to_host else self._absent(op)) else None
 
-    def _crowded(self, groups: list[int], slots: Sequence[int]) -> bool:
-        """Whether an offload would put two groups into one host slot."""
-        holders: dict[int, int] = {}
-        for group, slot in zip(groups, slots, strict=True):
-            held_by = self.holders[slot]
-            if holders.setdefault(slot, group if held_by is None else held_by) != group:
-                return True
+    def _crowded(self, op: Offload | Restore) -> bool:
+        """Whether this offload would put two groups into one host slot."""
+        holders = self.holders.copy()
+        for group, moves in op.jobs:
+            for _, slot, _ in moves:
+                holder = holders[slot]
+                if holder is not None and holder != group:
+                    return True
+                holders[slot] = group
         return False
 
-    def _absent(self, groups: list[int], slots: Sequence[int], parts: Sequence[int]) -> bool:
-        """Whether a restore asks for what the host tier does not hold."""
-        for group, slot, part in zip(groups, slots, parts, strict=True):
-            if self.holders[slot] != group or part not in self.parts[slot]:
-                return True
+    def _absent(self, op: Offload | Restore) -> bool:
+        """Whether this restore asks for what the host tier does not hold."""
+        for group, moves in op.jobs:
+            for _, slot, part in moves:
+                if self.holders[slot] != group or part not in self.parts[slot]:
+                    return True
         return False
 
     #: By type of an op, what finds a reason to refuse it.
@@ -173,13 +186,8 @@ class Ownership:
         Read: _slots_refusal,
         ReadValues: _slots_refusal,
         Evict: _evict_refusal,
-        Reset: _reset_refusal,
+        **dict.fromkeys((Reset, Fence, Step, Poll), _never),
     }
-
-
-def _ids(blocks: Sequence[Block]) -> Sequence[int]:
-    """The same, of blocks that are ids."""
-    return blocks  # type: ignore[return-value]
 
 
 def _repeats(values: Sequence[object]) -> bool:
