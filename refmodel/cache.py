@@ -5,6 +5,7 @@ change; whatever else differs in an implementation is a fault. Bytes move in wor
 every field of a group consists of; that is all that words are for.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from kvexact.refmodel.address import Addresses
 from kvexact.refmodel.content import Bytes, poison
-from kvexact.refmodel.held import Places
+from kvexact.refmodel.held import Name, Places
 from kvexact.refmodel.layout import Mask
 from kvexact.refmodel.ops import (
     Allocate,
@@ -42,6 +43,8 @@ from kvexact.refmodel.rows import Rows
 from kvexact.refmodel.serving_ops import Mutate
 
 Words = npt.NDArray[np.void]
+#: Slots of what lies somewhere, as the bits of a number.
+Slots = defaultdict[Name, int]
 AREAS = ("pool", "host")
 
 
@@ -78,8 +81,6 @@ class Cache(Rows):
     Attributes:
         areas: bytes by area, "pool" and "host"; what an implementation must hold too.
         ownership: who owns which block and what each host slot holds.
-        written: per group, which slots [block, slot] of the blocks that it owns hold what
-            was written, copied or restored there; the others are undefined, whatever their bytes.
     """
 
     def __init__(self, planned: Plan) -> None:
@@ -96,14 +97,24 @@ class Cache(Rows):
             self.areas[area] = poison(number, size)
             self._memory |= {(area, word): in_words(self.areas[area], word) for word in words}
         self.ownership = Ownership(geometry, planned.host_slots)
-        rows = planned.host_slots, geometry.host.chunk_blocks
-        #: The same of the parts [host slot, part, slot] of chunks, as far as they are held.
-        self._host_written: list[Mask] = [
-            np.zeros((*rows, layout.slots), np.bool_) for layout in self._layouts
-        ]
-        self.written: list[Mask] = [
-            np.zeros((geometry.blocks, layout.slots), np.bool_) for layout in self._layouts
-        ]
+        #: By group and block, which slots are `written`: bit t is slot t.
+        self._written: list[Slots[Block]] = [defaultdict(int) for _ in self._layouts]
+        #: The same of parts of chunks, by (host slot, part), as far as they are held.
+        self._host_written: list[Slots[tuple[int, int]]] = [defaultdict(int) for _ in self._layouts]
+
+    @property
+    def written(self) -> list[Mask]:
+        """Per group, which slots [block, slot] of its blocks hold what was stored there.
+
+        Written, copied or restored; the others are undefined, whatever their bytes.
+        """
+        blocks = range(self.plan.geometry.blocks)
+        masks = []
+        for of_group, layout in zip(self._written, self._layouts, strict=True):
+            slots = range(layout.slots)
+            bits = [[of_group[block] >> slot & 1 for slot in slots] for block in blocks]
+            masks.append(np.array(bits, np.bool_))
+        return masks
 
     def refusal(self, op: Op) -> str | None:
         """Why this op must be refused, or None."""
@@ -116,7 +127,7 @@ class Cache(Rows):
     def _allocate(self, op: Allocate) -> Effect:
         for block in op.blocks:
             self.ownership.owners[block] = op.group
-            self.written[op.group][block] = False
+            self._written[op.group][block] = 0
         return self._zero(op) if op.zero else Effect(bool(op.blocks))
 
     def _free(self, op: Free) -> Effect:
@@ -154,16 +165,16 @@ class Cache(Rows):
 
     def _write_positions(self, op: WritePositions) -> Effect:
         effect = self._write_rows(op, self.positions(op))
-        for slot in op.slots[op.defined :]:
-            self.written[op.group][slot] = False
+        for block, token in op.slots[op.defined :]:
+            self._written[op.group][block] &= ~(1 << token)
         return effect
 
     def _mutate(self, op: Mutate) -> Effect:
         """Overwrite all undefined slots; the blocks that nobody owns are any group's."""
         effect = _NOTHING
-        owners = self.ownership.owners
-        for group, written in enumerate(self.written):
-            nobodys = [o is None and b % len(self.written) == group for b, o in enumerate(owners)]
+        owners, masks = self.ownership.owners, self.written
+        for group, written in enumerate(masks):
+            nobodys = [o is None and b % len(masks) == group for b, o in enumerate(owners)]
             owned = np.array([owner == group for owner in owners])[:, None]
             blocks, tokens = np.nonzero((owned & ~written) | np.array(nobodys)[:, None])
             numbers = (blocks * self.slots(group) + tokens).tolist()
@@ -183,9 +194,9 @@ class Cache(Rows):
         named = [slot for slot in op.slots if slot is not None]
         if not named:
             return _NOTHING
-        written, word = self.written[op.group], self._layouts[op.group].cell_word
-        for slot in named:
-            written[slot] = True
+        written, word = self._written[op.group], self._layouts[op.group].cell_word
+        for block, token in named:
+            written[block] |= 1 << token
         if len(named) < len(rows):
             rows = rows.compress([slot is not None for slot in op.slots], axis=0)
         places = self._of_slots(op.group, named)
@@ -208,7 +219,7 @@ class Cache(Rows):
         if not op.blocks:
             return _NOTHING
         for block in op.blocks:
-            self.written[op.group][block] = False
+            self._written[op.group][block] = 0
         places, word = self._of_blocks(op.group, op.blocks), self._layouts[op.group].image_word
         return self._store("pool", word, places, np.zeros(places.size * word, np.uint8))
 
@@ -233,15 +244,15 @@ class Cache(Rows):
         return effect
 
     def _copy(self, op: CopyBlocks) -> Effect:
-        layout, written = self._layouts[op.group], self.written[op.group]
+        layout, written = self._layouts[op.group], self._written[op.group]
         count = layout.slots if op.tokens is None else op.tokens
         word = layout.image_word if count == layout.slots else layout.cell_word
         effect = _NOTHING
         for pair in op.pairs:
             here, there = [self._of_tokens(op.group, block, count) for block in pair]
             effect += self._store("pool", word, there, self._load("pool", word, here))
-            source, target = map(block_id, pair)
-            written[target, :count] = written[source, :count]
+            kept = -1 << count
+            written[pair.target] = written[pair.target] & kept | written[pair.source] & ~kept
         return effect
 
     def _of_tokens(self, group: int, block: Block, count: int) -> Addresses:
@@ -257,7 +268,7 @@ class Cache(Rows):
         for group, moves in op.jobs:
             if not moves:
                 continue
-            written, host_written = self.written[group], self._host_written[group]
+            written, host_written = self._written[group], self._host_written[group]
             for block, slot, part in moves:
                 holders[slot] = group
                 held[slot].add(part)
@@ -271,7 +282,7 @@ class Cache(Rows):
         for group, moves in op.jobs:
             if not moves:
                 continue
-            written, host_written = self.written[group], self._host_written[group]
+            written, host_written = self._written[group], self._host_written[group]
             for block, slot, part in moves:
                 written[block] = host_written[slot, part]
             here, there, word = self._of_moves(group, moves)
