@@ -46,7 +46,7 @@ def run_example(
     """Draw a geometry and ops from a chooser and run them; closes the target."""
     if journal:
         journal.family = family.name
-    geometry = family.draw_fitting(chooser, target.fits)
+    geometry = family.draw_fitting(chooser, target)
     schedule = draw_schedule(chooser, target)
     run = Run(target, geometry, counts, journal, schedule)
     found: Wrong | None = None

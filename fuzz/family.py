@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from kvexact.fuzz.choose import Chooser
+from kvexact.fuzz.shown import fits
+from kvexact.impl.target import Target
 from kvexact.refmodel.ops import BLOCK_OPS, HARNESS_OPS, SERVING_OPS
 from kvexact.refmodel.spec import Geometry
 
@@ -114,10 +116,10 @@ class Family:
         harness = set(HARNESS_OPS) if self.serves else set()
         return frozenset(kind for kind in {*op_kinds, *harness} if self.weights.get(kind) != 0)
 
-    def draw_fitting(self, chooser: Chooser, fits: Callable[[Geometry], bool]) -> Geometry:
+    def draw_fitting(self, chooser: Chooser, target: Target) -> Geometry:
         """The first of many geometries that fits a target, or one that does not."""
         for _ in range(_DRAWS_MOST):
             geometry = self.draw(chooser)
-            if fits(geometry):
+            if fits(target, geometry):
                 break
         return geometry

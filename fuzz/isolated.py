@@ -30,7 +30,7 @@ from kvexact.fuzz.messages import (
 )
 from kvexact.fuzz.printing import print_to_stderr
 from kvexact.fuzz.segment import Shapes
-from kvexact.fuzz.shown import as_view, is_bytes, view_of
+from kvexact.fuzz.shown import as_view, is_bytes, plain_facts, view_of
 from kvexact.fuzz.targets import NamedTarget, UnknownTarget, find_target
 from kvexact.fuzz.wrong import Wrong, raised, said
 from kvexact.impl.engine.cpu import guarded
@@ -132,7 +132,7 @@ class _Server:
             facts = getattr(self._target, call.what)(call.geometry)
         except Refused as refusal:
             return Answer(refused=(said(refusal.reason), said(refusal.text)))
-        answer = Answer(_plain_facts(facts))
+        answer = Answer(plain_facts(facts) if isinstance(facts, Mapping) else None)
         return self._seen(answer) if call.what == "open" else answer
 
     def _apply(self, shapes: Shapes | None, op: Op) -> Answer:
@@ -214,14 +214,3 @@ def _crossed(value: object, kind: Any) -> Any:
 def _told(error: BaseException) -> Raised:
     wrong: Wrong = raised(error)
     return Raised(wrong.outcome, wrong.text, wrong.name)
-
-
-def _plain_facts(answer: object) -> dict[str, object] | None:
-    """Facts as they can be sent: what is neither a number nor a tuple of such goes as its text."""
-    if not isinstance(answer, Mapping):
-        return None
-    return {str(name): value if _is_fact(value) else repr(value) for name, value in answer.items()}
-
-
-def _is_fact(value: object) -> bool:
-    return isinstance(value, int) or (isinstance(value, tuple) and all(map(_is_fact, value)))

@@ -103,7 +103,7 @@ class FuzzMachine(RuleBasedStateMachine):
 
     def _new_run(self, chooser: Digits) -> Run:
         share = self.share
-        geometry = share.family.draw_fitting(chooser, share.target.fits)
+        geometry = share.family.draw_fitting(chooser, share.target)
         schedule = draw_schedule(chooser, share.target)
         return Run(share.target, geometry, share.counts, share.journal, schedule)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.features import features_of
-from kvexact.fuzz.shown import as_facts
+from kvexact.fuzz.shown import as_facts, fits
 from kvexact.fuzz.wrong import Wrong, raised_by, said, verdicts_differ
 from kvexact.impl.target import Facts, Target
 from kvexact.refmodel.facts import FactValue, facts
@@ -48,7 +48,7 @@ class Opening:
             predicted = refusal.reason
         if predicted is not None and predicted not in self.target.geometry_refusals:
             return self._verdict("unsent", accepted=False)
-        if not self.target.fits(self.geometry):
+        if not fits(self.target, self.geometry):
             return self._verdict("declined:unfit", accepted=False)
         refused = self._ask(ask)
         if refused is not None and predicted is None and refused.reason in self.target.may_refuse:

@@ -2,11 +2,14 @@
 
 import ctypes
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from kvexact.fuzz.wrong import Wrong
-from kvexact.impl.target import Area, Bytes, Facts, Target
+from kvexact.fuzz.wrong import Wrong, said
+from kvexact.impl.target import Area, Bytes, Facts, Target, Unavailable
+from kvexact.refmodel.answers import in_short
+from kvexact.refmodel.spec import Geometry
 
 _BYTE = np.dtype(np.uint8)
 #: Called with C's own types and without letting other threads in: both take longer than it does.
@@ -36,7 +39,7 @@ def as_view(view: Bytes, area: Area) -> Bytes:
 
 
 def as_facts(answer: object) -> Facts:
-    """The same, where it is facts.
+    """The same, where it is facts; see `plain_facts`.
 
     Raises:
         Wrong: it is something else.
@@ -44,7 +47,34 @@ def as_facts(answer: object) -> Facts:
     if not isinstance(answer, Mapping):
         text = f"it returned {_words(answer)}; facts must be a mapping"
         raise Wrong("exception", None, text, name="facts")
-    return answer
+    return plain_facts(answer)
+
+
+def plain_facts(answer: Mapping[Any, Any]) -> dict[str, Any]:
+    """Facts that can be compared and sent: what is no number, nor a tuple of such, as its text."""
+    return {
+        str(name): value if _is_fact(value) or isinstance(value, str) else in_short(value)
+        for name, value in answer.items()
+    }
+
+
+def _is_fact(value: object) -> bool:
+    return isinstance(value, int) or (isinstance(value, tuple) and all(map(_is_fact, value)))
+
+
+def fits(target: Target, geometry: Geometry) -> bool:
+    """Whether a geometry fits a target.
+
+    Raises:
+        Unavailable: the target's own code fails at it.
+    """
+    try:
+        return target.fits(geometry)
+    except Unavailable:
+        raise
+    except Exception as error:
+        text = f"asking what fits it raised {type(error).__name__}: {said(error)}"
+        raise Unavailable(text) from error
 
 
 def is_bytes(value: object) -> bool:

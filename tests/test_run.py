@@ -5,13 +5,16 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from kvexact.fuzz.campaign import campaign
+from kvexact.fuzz.counts import Counts
 from kvexact.fuzz.edits import Program
 from kvexact.fuzz.explained import explain_failure
+from kvexact.fuzz.families import FAMILIES
 from kvexact.fuzz.run import Run, execute
 from kvexact.fuzz.shown import same_bytes
 from kvexact.fuzz.wrong import Wrong
 from kvexact.impl.engine.engine import CpuEngine
-from kvexact.impl.target import DeviceLost, FreeBytes, OutOfBounds, Rows
+from kvexact.impl.target import DeviceLost, FreeBytes, OutOfBounds, Rows, Unavailable
 from kvexact.refmodel.ops import (
     Allocate,
     CopyBlocks,
@@ -263,7 +266,21 @@ def test_facts_are_compared_where_offered():
             super().open(geometry)
             return {"pool.logical_bytes": 1600}
 
+    class Numpy(CpuEngine):
+        fact: ClassVar[object] = np.int64(1600)
+
+        def open(self, geometry):
+            return {**super().open(geometry), "pool.logical_bytes": self.fact}
+
+    class Array(Numpy):
+        fact = np.array([0, 1])
+
     assert wrong_of(Boaster()).name == "host.worker_slots"
+    for target, shown in ((Numpy, "np.int64(1600)"), (Array, "array([0, 1])")):
+        run, wrong = execute(target(), GEOMETRY, OPS)
+        assert wrong is not None
+        text = f"open: fact pool.logical_bytes is {shown}, not 1600"
+        assert explain_failure(run, wrong).lines[0] == text
     run, wrong = execute(Silent(), GEOMETRY, OPS)
     assert wrong is None
     assert run.counts.facts == 1
@@ -316,6 +333,25 @@ def test_verdicts_on_geometries():
         assert wrong is None
         assert run.counts.geometries == {verdict: 1}
         assert run.done == []
+
+
+def test_a_target_that_cannot_say_what_fits_it_cannot_run():
+    """What its own code raises at it is told in one line, and is no bug of the harness."""
+
+    class Confused(CpuEngine):
+        @classmethod
+        def fits(cls, geometry):
+            raise KeyError(geometry.order)
+
+    class Away(CpuEngine):
+        @classmethod
+        def fits(cls, geometry):
+            raise Unavailable("plug it in")
+
+    with pytest.raises(Unavailable, match="asking what fits it raised KeyError: 'LBHNC'"):
+        execute(Confused(), GEOMETRY, OPS)
+    with pytest.raises(Unavailable, match=r"^plug it in$"):
+        next(campaign(Away, [FAMILIES["one_group"]], 0, {"one_group": Counts()}))
 
 
 def test_ops_that_a_target_does_not_have_or_refuse_are_not_sent():
