@@ -63,10 +63,12 @@ def _libc() -> ctypes.CDLL:
 
 
 @lru_cache
-def _library(macros: tuple[str, ...], source: Path) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(build.host_library(macros, source)))
+def _library(macros: tuple[str, ...], source: Path) -> ctypes.PyDLL:
+    # Launches are short, so to let other threads run meanwhile would be most of their time; and of
+    # all types of 64 bits, an address is what an integer is made to the fastest.
+    library = ctypes.PyDLL(str(build.host_library(macros, source)))
     for name, count in _ARGUMENTS.items():
-        getattr(library, f"kv_{name}").argtypes = [ctypes.c_int64] * count
+        getattr(library, f"kv_{name}").argtypes = [ctypes.c_void_p] * count
     return library
 
 
