@@ -89,7 +89,7 @@ class Cache:
         start = _rows_start(len(slots))
         nbytes = start + sum([data.size for data in rows])
         scratch = self.order.stage(nbytes)
-        scratch.put(slots)
+        scratch.words[: len(slots)] = slots
         end = start
         for data in rows:
             start_of_set, end = end, end + data.size
@@ -126,7 +126,7 @@ class Cache:
         nbytes = count * sum([s.layers * s.heads * s.cell_bytes for s in shapes])
         scratch = self.order.stage(start + nbytes)
         if count:
-            scratch.put(slots)
+            scratch.words[:count] = slots
             self.device.push(COMPUTE, WORD_BYTES * count)
             work = self._gather(index, op.slots, start)
             self.device.pull(COMPUTE, start, nbytes)
@@ -166,7 +166,7 @@ class Cache:
     def _clear(self, group: int, blocks: Sequence[int]) -> None:
         if blocks:
             scratch = self.order.stage(WORD_BYTES * len(blocks))
-            scratch.put(blocks)
+            scratch.words[: len(blocks)] = blocks
             self.device.push(COMPUTE, WORD_BYTES * len(blocks))
             work = made(Work, ("zero", group, (), blocks))
             for table in self.order.compute(work):

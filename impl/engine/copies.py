@@ -34,7 +34,7 @@ class Copies:
         sources, targets = zip(*pairs, strict=True)
         work = made(Work, (consumer, index, sources, targets))
         scratch = self.order.stage(2 * WORD_BYTES * total)
-        scratch.put([block * first for block in (*sources, *targets)])
+        scratch.words[: 2 * total] = [block * first for block in (*sources, *targets)]
         self.device.push(COMPUTE, 2 * WORD_BYTES * total)
         start = scratch.device
         for size in self.waves(pairs):

@@ -195,8 +195,7 @@ class CudaDevice(Device):
     def copy_batch(self, stream: int, batch: Batch) -> None:
         """See `Device`."""
         first, end, total = batch.first, batch.end, batch.total
-        words = np.asarray(self.scratch.words[: 3 * total])
-        pool, host, lengths = words.reshape(3, total)[:, first:end]
+        pool, host, lengths = self.scratch.words[: 3 * total].reshape(3, total)[:, first:end]
         for area, addresses in ((POOL, pool), (HOST, host)):
             if not self._areas[area].covers(addresses, lengths):
                 raise OutOfBounds("copy_batch: a range is outside registered memory")

@@ -6,7 +6,6 @@ what went wrong.
 """
 
 from abc import ABC, abstractmethod
-from array import array
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,9 +52,8 @@ class Scratch:
     """A staging buffer: ids, descriptors and rows go through it to the device, and rows come back.
 
     Attributes:
-        bytes: the host's side.
-        memory, words: the same as bytes and as 64-bit integers, where few are read and written with
-            less ado.
+        bytes, words: the host's side, as bytes and as 64-bit integers.
+        memory: the same bytes, where short runs are copied with less ado.
         host: address of the host's side.
         device: address of the device's side; where they differ, push and pull copy between them.
     """
@@ -65,13 +63,9 @@ class Scratch:
     def __init__(self, data: Bytes, host: int, device: int) -> None:
         self.bytes = data
         self.memory = memoryview(data)  # type: ignore[arg-type]
-        self.words = self.memory.cast("q")
+        self.words: Words = data.view(np.int64)
         self.host = host
         self.device = device
-
-    def put(self, words: Sequence[int]) -> None:
-        """Fill its beginning with integers."""
-        self.words[: len(words)] = array("q", words)
 
 
 class Batch(NamedTuple):

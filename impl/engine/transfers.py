@@ -146,7 +146,7 @@ class Transfers:
             lengths = tuple([length // WORD_BYTES for length in lengths])
         nbytes = 3 * WORD_BYTES * count
         scratch = order.stage(nbytes)
-        scratch.put((*pool, *host, *lengths))
+        scratch.words[: 3 * count] = (*pool, *host, *lengths)
         stream = order.before(transfer)
         if not slow:
             device.push(stream, nbytes)

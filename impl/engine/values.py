@@ -122,7 +122,7 @@ class Codecs:
         for one in self.coded(index):
             end += count * one.row_cells * one.cell_bytes
         scratch = self.order.stage(end)
-        scratch.put(slots)
+        scratch.words[:count] = slots
         return Staging(tuple(starts), cells, end)
 
     def coded(self, index: int) -> list[Coded]:

@@ -117,18 +117,20 @@ class Views:
         for one, of_set in zip(group.sets, views, strict=True):
             heads, cell = range(one.shape.heads), one.shape.cell_bytes
             row = one.shape.layers * one.shape.heads * cell
-            fields = [(view, self.pieces(view)) for view in of_set]
+            fields = [
+                (view, [(h * view.head + x, h * cell + y) for h in heads for x, y in pieces])
+                for view in of_set
+                for pieces in (self.pieces(view),)
+            ]
             for layer in range(one.shape.layers):
-                for (field, offset, stride, block, head, token, scatter), pieces in fields:
+                for (field, offset, stride, block, _, token, scatter), places in fields:
                     at = offset + layer * stride
                     to = layer * one.shape.heads * cell + field.cell_offset
-                    fixed = block, token, scatter.piece, before, row
-                    tiles = scatter.tile, scatter.tile_stride
+                    size, tile, tile_stride = scatter.piece, scatter.tile, scatter.tile_stride
                     # As a `Strip` has them, which takes longer to make.
                     strips += [
-                        (at + h * head + x, *fixed, to + h * cell + y, *tiles)
-                        for h in heads
-                        for x, y in pieces
+                        (at + x, block, token, size, before, row, to + y, tile, tile_stride)
+                        for x, y in places
                     ]
             before += row
         return strips
