@@ -130,7 +130,8 @@ class Action:
         if not self.is_apart:
             self.is_apart = True
             items = self.items
-            parts = self.parts = self.split(self.key, [size(item) for item in items])
+            parts = self.split(self.key, [size(item) for item in items])
+            self.parts: Sequence[Part] = parts
             self.staged: dict[int, list[bytes]] = {}
             self.phases = [_UNREAD] * len(parts)
             if self.sides is None:  # a part without copies has nothing to read ahead
@@ -222,6 +223,11 @@ class Action:
                     self._write(part, self.staged.pop(part, ()), memory)
                 self.phases[part] = _WRITTEN
         self.done = True
+
+    def forget(self) -> None:
+        """It has ended: an event that still names it keeps nothing else in memory."""
+        self.items = self.after = self.parts = ()
+        self.later.clear()
 
     def _read(self, part: int, memory: Memory) -> list[bytes]:
         if self.sides is not None and are_kept(self.sides):

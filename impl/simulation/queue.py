@@ -34,6 +34,7 @@ class Queue:
         self.memory = memory
         self._notes = notes
         self.schedule = schedule
+        self.split = schedule.split
         self.pending: list[Action] = []
         self.open: list[Action] = []
         self.is_running = False
@@ -160,11 +161,11 @@ class Queue:
         """An action has ended; what waited for it may be ready."""
         self.pending.remove(action)
         self.open.remove(action)
-        action.after = ()
         for later in action.later:
             later.missing -= 1
             if not later.missing and later.order is _STREAM:
                 self.open.append(later)
+        action.forget()
 
     def state(self) -> Hashable:
         """Equal for two runs of a program whose device is in the same state."""

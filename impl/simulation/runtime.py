@@ -229,8 +229,8 @@ class Runtime:
             if self._notes is not None:
                 self._note(key, what, stream, "ended")
             return None
-        split, before = queue.schedule.split, self._streams.before(stream)
-        action = Action(key, what, items, split, before, order, stream.name, sides)
+        before = self._streams.before(stream)
+        action = Action(key, what, items, queue.split, before, order, stream.name, sides)
         stream.append(action)
         queue.submit(action)
         return action
@@ -240,10 +240,9 @@ class Runtime:
         key = self._key()
         if self._notes is not None:
             self._note(key, what, stream, "queued", after)
-        schedule = self._queue.schedule
-        if schedule.lingers(key):
+        if self._queue.schedule.lingers(key):
             before = self._streams.before(stream) + after
-            action = Action(key, what, (), schedule.split, before, _STREAM, stream.name)
+            action = Action(key, what, (), self._queue.split, before, _STREAM, stream.name)
             stream.append(action)
             self._queue.submit(action)
         elif after or stream is self.legacy:

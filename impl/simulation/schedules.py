@@ -130,9 +130,9 @@ class Hashed(Schedule):
     brief = True
 
     def __init__(self, seed: int) -> None:
-        of_op = cache(partial(mixed, seed))
-        #: The hash of a name.
-        self._mood: Callable[[Key], int] = cache(lambda key: _stirred(of_op(key[0]), key[1]))
+        self._of_op = cache(partial(mixed, seed))
+        #: The name that was asked about last, as it mostly is again, and its hash.
+        self._asked, self._mood_of_it = (-1, -1), 0
         self._passed: Point | None = None
 
     def split(self, key: Key, sizes: Sequence[int]) -> list[Part]:
@@ -179,6 +179,11 @@ class Hashed(Schedule):
         if steps:
             self._passed = point
         return steps or point.least()[:1]
+
+    def _mood(self, key: Key) -> int:
+        if key is not self._asked:
+            self._asked, self._mood_of_it = key, _stirred(self._of_op(key[0]), key[1])
+        return self._mood_of_it
 
 
 def _some(action: Action, choice: int, steps: list[Step]) -> None:
