@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from kvexact.refmodel.quick import quick
 from kvexact.refmodel.serving_ops import (
     Admit,
     Attend,
@@ -71,6 +72,7 @@ class Job(NamedTuple):
     moves: tuple[Move, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Allocate:
     """Claim these free blocks for a group.
@@ -85,6 +87,7 @@ class Allocate:
     zero: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Free:
     """Give a group's blocks back. No byte changes."""
@@ -94,6 +97,7 @@ class Free:
     blocks: tuple[Block, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class WriteTokens:
     """Store raw bytes in all layers of these slots; None is a pad row, which writes nothing."""
@@ -104,6 +108,7 @@ class WriteTokens:
     tag: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class WriteValues:
     """Store real keys and values in all layers of these slots, as the page format encodes them.
@@ -127,6 +132,7 @@ class WriteValues:
         named("write_values", "style", self.style, VALUE_STYLES)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Zero:
     """Set the content of these blocks to zero; padding stays as it is."""
@@ -136,6 +142,7 @@ class Zero:
     blocks: tuple[Block, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CopyBlocks:
     """Copy content from block to block, one pair after the other, so that a chain carries through.
@@ -150,6 +157,7 @@ class CopyBlocks:
     tokens: int | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Offload:
     """Copy content from the pool to the host tier."""
@@ -158,6 +166,7 @@ class Offload:
     jobs: tuple[Job, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Restore:
     """Copy content from the host tier to the pool."""
@@ -166,6 +175,7 @@ class Restore:
     jobs: tuple[Job, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Read:
     """Gather the content of these slots; None is a pad row, which reads as zeros."""
@@ -175,6 +185,7 @@ class Read:
     slots: tuple[Slot | None, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ReadValues:
     """Gather these slots and decode them to fp32; None is a pad row, which reads as zeros."""
@@ -184,6 +195,7 @@ class ReadValues:
     slots: tuple[Slot | None, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Evict:
     """Give host slots back. No byte changes."""
@@ -192,6 +204,7 @@ class Evict:
     host_slots: tuple[int, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Reset:
     """Give all blocks and all host slots back. No byte changes."""

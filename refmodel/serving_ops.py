@@ -6,7 +6,10 @@ that began it.
 
 from dataclasses import dataclass
 
+from kvexact.refmodel.quick import quick
 
+
+@quick
 @dataclass(frozen=True, slots=True)
 class Admit:
     """A new request with these tokens; whatever prefix is cached may be used."""
@@ -15,6 +18,7 @@ class Admit:
     tokens: tuple[int, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Readmit:
     """A preempted request goes on, with all tokens that it knows."""
@@ -23,6 +27,7 @@ class Readmit:
     request: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Compute:
     """Compute keys and values of tokens that a request knows, then of drafts.
@@ -42,6 +47,7 @@ class Compute:
     sampled: int | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Finish:
     """A request ends."""
@@ -50,6 +56,7 @@ class Finish:
     request: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Preempt:
     """A request gives its blocks back, and may be readmitted."""
@@ -58,6 +65,7 @@ class Preempt:
     request: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Store:
     """Copy committed blocks of a request to the host tier, under their keys."""
@@ -66,6 +74,7 @@ class Store:
     request: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Lookup:
     """Ask how many of these tokens are cached; nothing changes."""
@@ -74,6 +83,7 @@ class Lookup:
     tokens: tuple[int, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Attend:
     """Read what the next token of a request would see, through the target's own tables."""
@@ -86,6 +96,7 @@ class Attend:
 OnRequest = Readmit | Compute | Finish | Preempt | Store | Attend
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Mutate:
     """Change bytes of the pool that are undefined; no target is sent it.

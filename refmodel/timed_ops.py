@@ -5,7 +5,10 @@ A synchronous target has none of them; an asynchronous one has all.
 
 from dataclasses import dataclass
 
+from kvexact.refmodel.quick import quick
 
+
+@quick
 @dataclass(frozen=True, slots=True)
 class Fence:
     """Return when all work is done; then every byte is settled."""
@@ -13,6 +16,7 @@ class Fence:
     id: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Step:
     """Time passes: pending work may go on."""
@@ -20,6 +24,7 @@ class Step:
     id: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Poll:
     """Ask whether a transfer is done; the target answers True or False.
