@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvexact.impl.named import made
 from kvexact.refmodel.ops import (
     Allocate,
     Claimed,
@@ -63,7 +64,7 @@ def _allocate(names: Names, op: Allocate) -> None:
     names.claimed.claim(op)
     live = names.live[op.group]
     for nth, block in enumerate(op.blocks):
-        live[block] = Handle(op.id, nth)
+        live[block] = made(Handle, (op.id, nth))
 
 
 def _free(names: Names, op: Free) -> None:

@@ -8,6 +8,7 @@ from itertools import starmap
 
 from kvexact.fuzz.choose import Chooser, chance, pick, sample
 from kvexact.fuzz.names import Names
+from kvexact.impl.named import made
 from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.formats import takes_values
 from kvexact.refmodel.ops import Block, Job, Move, Slot
@@ -107,14 +108,15 @@ class Parts:
         if blocks and size > 1 and chance(chooser, 20):
             first = size - 1 - chooser.below(near)
             places = [divmod(n, size) for n in range(first, first + 1 + chooser.below(near))]
-            return [Slot(blocks[which % len(blocks)], slot) for which, slot in places]
+            return [made(Slot, (blocks[which % len(blocks)], slot)) for which, slot in places]
         slots: list[Slot | None] = []
         for block in blocks:
             first = chooser.below(size)
             if chance(chooser, 50):
-                slots += [Slot(block, slot) for slot in range(first, min(size, first + near))]
+                run = range(first, min(size, first + near))
+                slots += [made(Slot, (block, slot)) for slot in run]
             else:
-                slots.append(Slot(block, first))
+                slots.append(made(Slot, (block, first)))
         return slots
 
     def _written(self, chooser: Chooser, group: int, *, bad: bool) -> tuple[Slot | None, ...]:

@@ -8,6 +8,7 @@ from kvexact.fuzz.choose import Chooser, chance, pick, sample, weighted
 from kvexact.fuzz.family import TIMED_WEIGHTS, Family
 from kvexact.fuzz.names import Names
 from kvexact.fuzz.step_parts import NOWHERE, Parts
+from kvexact.impl.named import made
 from kvexact.impl.target import Target
 from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.ops import (
@@ -158,7 +159,7 @@ class Steps(Parts):
     def _copy_blocks(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
         group = self._group(chooser)
         blocks = self._blocks(chooser, group, 2 + chooser.below(3), bad=illegal)
-        pairs = [Pair(*pair) for pair in pairwise(blocks)]
+        pairs = [made(Pair, pair) for pair in pairwise(blocks)]
         if chance(chooser, 30):
             pairs.reverse()
         size = self._sizes[group]
@@ -184,10 +185,10 @@ class Steps(Parts):
             blocks = self._blocks(chooser, group, count, bad=bad_block)
             places = self._host_places(chooser, group, jobs, len(blocks))
             pairs = zip(blocks, places, strict=False)
-            moves = [Move(block, slot, part) for block, (slot, part) in pairs]
+            moves = [made(Move, (block, slot, part)) for block, (slot, part) in pairs]
             if nth == bad_job and not bad_block and moves:
                 moves[0] = self._bad_place(chooser, moves[0])
-            jobs.append(Job(group, tuple(moves)))
+            jobs.append(made(Job, (group, tuple(moves))))
         return Offload(op_id, tuple(jobs))
 
     def _restore(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:
@@ -209,10 +210,10 @@ class Steps(Parts):
                 used = {move.block for job in jobs for move in job.moves}
                 owned = [b for b in self._names.live[group].values() if b not in used]
                 blocks = sample(chooser, owned, count)
-                moves = [Move(block, *pick(chooser, held)) for block in blocks]
+                moves = [made(Move, (block, *pick(chooser, held))) for block in blocks]
             if nth == bad_job:
                 moves.append(self._bad_restore(chooser, group, moves))
-            jobs.append(Job(group, tuple(moves)))
+            jobs.append(made(Job, (group, tuple(moves))))
         return Restore(op_id, tuple(jobs))
 
     def _evict(self, chooser: Chooser, op_id: int, *, illegal: bool) -> Op:

@@ -294,7 +294,7 @@ class Claimed(dict[Block, int]):
     def claim(self, op: Allocate) -> None:
         """Note the blocks of an op that was done."""
         for nth, block in enumerate(op.blocks):
-            self[Handle(op.id, nth)] = block
+            self[_made(Handle, (op.id, nth))] = block
 
     def __missing__(self, name: Block) -> int:
         if isinstance(name, int):
