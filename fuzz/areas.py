@@ -21,16 +21,16 @@ class Unsettled:
 
     def __init__(self, mask: Mask) -> None:
         self.mask = mask
-        self._known = Known(mask.view(np.uint8))
-        self._wrong = np.empty_like(mask)
-        self._bytes = self._wrong.view(np.uint8)
+        self._marked = mask.data
+        self._bytes = bytearray(mask.size)  # as in `Known`
+        self._wrong = np.frombuffer(self._bytes, np.bool_)
 
     def cover(self, want: Bytes, got: Bytes) -> bool:
         """Whether all bytes that differ are among them."""
         wrong = self._wrong
         np.not_equal(want, got, wrong)
         np.logical_or(wrong, self.mask, wrong)
-        return self._known.equals(self._bytes)
+        return self._bytes == self._marked
 
 
 class Areas:
@@ -48,7 +48,7 @@ class Areas:
         self._model = model
         self._counts = counts
         self._known: dict[Area, Known] = {
-            area: Known(model.areas[area]) for area in sorted(target.declared)
+            area: Known(model.memory[area]) for area in sorted(target.declared)
         }
         masks = model.unsettled if isinstance(model, Ordered) else {}
         self._unsettled = {area: Unsettled(mask) for area, mask in masks.items()}

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import asdict
 
 import click
+import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
@@ -92,10 +93,10 @@ def _runs(of_each: dict[str, Round]) -> list[Run]:
     return [run for done in of_each.values() for run in done.runs]
 
 
-def _memcmp(one: Bytes, other: Bytes) -> bool:
-    address, size = ctypes.c_void_p, ctypes.c_size_t(one.size)
-    plain = ctypes.CDLL(None).memcmp
-    return bool(plain(address(one.ctypes.data), address(other.ctypes.data), size) == 0)
+def _memcmp(one: bytearray, other: Bytes) -> bool:
+    address, size = ctypes.c_void_p, ctypes.c_size_t(len(one))
+    plain, here = ctypes.CDLL(None).memcmp, np.frombuffer(one, np.uint8)
+    return bool(plain(address(here.ctypes.data), address(other.ctypes.data), size) == 0)
 
 
 def measured() -> Result:

@@ -80,6 +80,7 @@ class Cache(Rows):
 
     Attributes:
         areas: bytes by area, "pool" and "host"; what an implementation must hold too.
+        memory: the same memory, of a type that compares itself with other memory at once.
         ownership: who owns which block and what each host slot holds.
     """
 
@@ -87,6 +88,7 @@ class Cache(Rows):
         super().__init__(planned)
         geometry = planned.geometry
         self.areas: dict[str, Bytes] = {}
+        self.memory: dict[str, bytearray] = {}
         self._places = [Places(layout, planned.row_bytes) for layout in self._layouts]
         #: Which row words a write of values stores; None: all.
         self._stored = [None if item.data.all() else item.data for item in self._layouts]
@@ -94,7 +96,8 @@ class Cache(Rows):
         words = {w for item in self._layouts for w in (item.cell_word, item.image_word)}
         sizes = (planned.physical_bytes, planned.host_slots * planned.row_bytes)
         for number, (area, size) in enumerate(zip(AREAS, sizes, strict=True)):
-            self.areas[area] = poison(number, size)
+            self.memory[area] = bytearray(poison(number, size).tobytes())
+            self.areas[area] = np.frombuffer(self.memory[area], np.uint8)
             self._memory |= {(area, word): in_words(self.areas[area], word) for word in words}
         self.ownership = Ownership(geometry, planned.host_slots)
         #: By group and block, which slots are `written`: bit t is slot t.

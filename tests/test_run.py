@@ -397,11 +397,12 @@ def test_plan_only_compares_verdicts_and_facts():
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 64, 1001])
 def test_same_bytes_sees_every_byte(size):
     """Whichever single byte differs, and whatever the size."""
-    one = np.arange(size, dtype=np.uint8)
-    assert same_bytes(one, one.copy())
+    bytes_ = np.arange(size, dtype=np.uint8)
+    one = bytearray(bytes_.tobytes())
+    assert same_bytes(one, bytes_)
     assert not same_bytes(one, np.zeros(size + 1, np.uint8))
     for byte in range(size):
-        other = one.copy()
+        other = bytes_.copy()
         other[byte] ^= 0x80
         assert not same_bytes(one, other)
 
