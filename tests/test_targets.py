@@ -1,8 +1,11 @@
 """Code of a target around its ops: importing it, making it, what it prints."""
 
+import os
 import subprocess
 import sys
+import time
 from contextlib import closing
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
@@ -48,6 +51,22 @@ def test_a_module_that_cannot_be_imported_is_one_line(name: str, code: str, word
     )
     assert told.returncode == pytest.ExitCode.USAGE_ERROR
     assert words in told.stderr
+
+
+def test_a_module_that_never_ends_its_import_ends_with_the_command() -> None:
+    code = "import os, time, pathlib; pathlib.Path('pid').write_text(f'{os.getpid()}.')"
+    Path("kv_sleeps.py").write_text(f"{code}\ntime.sleep(60)\n")
+    command = subprocess.Popen([KVEXACT, "fuzz", "--target", "kv_sleeps:Target"])
+    pid = Path("pid")
+    while not (pid.exists() and pid.read_text().endswith(".")):
+        time.sleep(0.01)
+    life = os.pidfd_open(int(pid.read_text()[:-1]))
+    command.kill()
+    command.wait()
+    try:
+        assert wait([life], 30) == [life]
+    finally:
+        os.close(life)
 
 
 TALKS = """
