@@ -23,7 +23,6 @@ from kvexact.refmodel.ops import (
     CopyBlocks,
     Evict,
     Free,
-    Move,
     Offload,
     Op,
     Read,
@@ -46,6 +45,8 @@ Words = npt.NDArray[np.void]
 #: Slots of what lies somewhere, as the bits of a number.
 Slots = defaultdict[Name, int]
 AREAS = ("pool", "host")
+
+_BYTE = np.dtype(np.uint8)
 
 
 @dataclass(slots=True)
@@ -151,12 +152,12 @@ class Cache(Rows):
 
     def _load(self, area: str, word: int, places: Addresses) -> Bytes:
         """Bytes of words of this size at places; all that an op reads goes through here."""
-        return self._memory[area, word][places].view(np.uint8)
+        return self._memory[area, word][places].view(_BYTE)
 
     def _store(self, area: str, word: int, places: Addresses, data: Bytes) -> Effect:
         """Store bytes as words at places; all that an op writes goes through here."""
         memory = self._memory[area, word]
-        before = memory[places].view(np.uint8)
+        before = memory[places].view(_BYTE)
         memory[places] = data.view(memory.dtype)
         return Effect(data.size > 0, data.size, int(np.count_nonzero(before != data)))
 
@@ -272,12 +273,16 @@ class Cache(Rows):
             if not moves:
                 continue
             written, host_written = self._written[group], self._host_written[group]
+            places, here, there = self._places[group], [], []
             for block, slot, part in moves:
                 holders[slot] = group
                 held[slot].add(part)
                 host_written[slot, part] = written[block]
-            here, there, word = self._of_moves(group, moves)
-            effect += self._store("host", word, there, self._load("pool", word, here))
+                here.append(places.images[block])
+                there.append(places.parts[slot, part])
+            word = self._layouts[group].image_word
+            data = self._load("pool", word, _joined(here))
+            effect += self._store("host", word, _joined(there), data)
         return effect
 
     def _restore(self, op: Restore) -> Effect:
@@ -286,18 +291,15 @@ class Cache(Rows):
             if not moves:
                 continue
             written, host_written = self._written[group], self._host_written[group]
+            places, here, there = self._places[group], [], []
             for block, slot, part in moves:
                 written[block] = host_written[slot, part]
-            here, there, word = self._of_moves(group, moves)
-            effect += self._store("pool", word, here, self._load("host", word, there))
+                here.append(places.images[block])
+                there.append(places.parts[slot, part])
+            word = self._layouts[group].image_word
+            data = self._load("host", word, _joined(there))
+            effect += self._store("pool", word, _joined(here), data)
         return effect
-
-    def _of_moves(self, group: int, moves: Sequence[Move]) -> tuple[Addresses, Addresses, int]:
-        """Addresses of moves, at least one, in the pool and in the host tier; bytes of a word."""
-        parts = self._places[group].parts
-        there = _joined([parts[slot, part] for _, slot, part in moves])
-        here = self._of_blocks(group, [move.block for move in moves])
-        return here, there, self._layouts[group].image_word
 
     #: By type of an op, what does it.
     _does: ClassVar[dict[type[ByteOp], Callable[[Any, Any], Effect]]] = {

@@ -4,7 +4,8 @@ The model itself is sequential: it does each op at once. What it adds for a targ
 pending is which bytes may not be looked at yet, and, where it is asked for, who wrote each of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,16 +14,19 @@ from kvexact.refmodel.address import Addresses
 from kvexact.refmodel.cache import Cache, Effect, Words, in_words
 from kvexact.refmodel.content import Bytes
 from kvexact.refmodel.layout import Mask
-from kvexact.refmodel.ops import Offload, Op, Reset, Restore
+from kvexact.refmodel.ops import Offload, Reset, Restore
 from kvexact.refmodel.plan import Plan
 from kvexact.refmodel.positions import ByteOp
 from kvexact.refmodel.serving_ops import Mutate
 from kvexact.refmodel.timed_ops import Fence, Poll, Step
 
-_TIMED = frozenset({Fence, Step, Poll})
-_TRANSFERS = frozenset({Offload, Restore})
-#: Ops that are fences of their own: bytes are mutated through `load`.
-_FENCES = frozenset({Reset, Mutate})
+
+class _Marks(NamedTuple):
+    """Of an area which bytes are unsettled, in words of one size; and one word of either kind."""
+
+    words: Words
+    settled: Words
+    unsettled: Words
 
 
 class Ordered(Cache):
@@ -41,13 +45,11 @@ class Ordered(Cache):
         self.unsettled: dict[str, Mask] = {
             area: np.zeros(data.size, np.bool_) for area, data in self.areas.items()
         }
-        #: The same in words, and one word of either kind.
-        self._masks: dict[tuple[str, int], Words] = {}
-        self._flags: dict[int, tuple[Words, Words]] = {}
+        self._marks: dict[tuple[str, int], _Marks] = {}
         for area, word in self._memory:
-            self._masks[area, word] = in_words(self.unsettled[area].view(np.uint8), word)
-            settled, unsettled = np.arange(2, dtype=np.uint8).repeat(word).reshape(2, word)
-            self._flags[word] = in_words(settled, word), in_words(unsettled, word)
+            flags = in_words(np.arange(2, dtype=np.uint8).repeat(word), word)
+            words = in_words(self.unsettled[area].view(np.uint8), word)
+            self._marks[area, word] = _Marks(words, flags[:1], flags[1:])
         self.jobs: dict[int, bool] = {}
         self.begun: set[int] = set()
         self.pending = self.reused = False
@@ -55,31 +57,29 @@ class Ordered(Cache):
         #: Of what was stored since the last fence, op, area, word and places.
         self._since: list[tuple[int, str, int, Addresses]] = []
 
-    def refusal(self, op: Op) -> str | None:
-        """See `Cache`; an op in time is never refused."""
-        return None if type(op) in _TIMED else super().refusal(op)
-
     def apply(self, op: ByteOp) -> Effect:
         """See `Cache`; of ops in time those act that find something begun and not known done."""
         self._op_id = op.id
         self.reused = False
-        if type(op) in _TIMED:
-            return self._pass_time(op)
-        if type(op) in _TRANSFERS:
-            self.jobs[op.id], self.pending = False, True
-            self.begun.add(op.id)
-        effect = super().apply(op)
-        if type(op) in _FENCES:
-            self.fence()
+        does = self._in_time.get(type(op))
+        return does(self, op) if does else super().apply(op)
+
+    def _begin(self, op: Offload | Restore) -> Effect:
+        self.jobs[op.id], self.pending = False, True
+        self.begun.add(op.id)
+        return super().apply(op)
+
+    def _end(self, op: Fence | Reset | Mutate) -> Effect:
+        """A fence, or an op that is one beside: bytes are mutated through `load`."""
+        effect = self._step(op) if type(op) is Fence else super().apply(op)
+        self.fence()
         return effect
 
-    def _pass_time(self, op: ByteOp) -> Effect:
-        if isinstance(op, Poll):
-            return Effect(not self.jobs[op.job])
-        pending = self.pending
-        if type(op) is Fence:
-            self.fence()
-        return Effect(pending)
+    def _step(self, _: Fence | Step) -> Effect:
+        return Effect(self.pending)
+
+    def _poll(self, op: Poll) -> Effect:
+        return Effect(not self.jobs[op.job])
 
     def fence(self) -> None:
         """All work is done: every byte is settled."""
@@ -100,7 +100,9 @@ class Ordered(Cache):
             if op_id == job:
                 areas.add(area)
             if area in areas:
-                self._mark(area, word, places, unsettled=not self.jobs.get(op_id, False))
+                marks = self._marks[area, word]
+                is_done = self.jobs.get(op_id, False)
+                marks.words.put(places, marks.settled if is_done else marks.unsettled)
 
     def _load(self, area: str, word: int, places: Addresses) -> Bytes:
         self._meet(area, word, places)
@@ -108,19 +110,24 @@ class Ordered(Cache):
 
     def _store(self, area: str, word: int, places: Addresses, data: Bytes) -> Effect:
         self._meet(area, word, places)
-        self._mark(area, word, places, unsettled=True)
+        marks = self._marks[area, word]
+        marks.words.put(places, marks.unsettled)  # to spread one word takes an index longer
         self._since.append((self._op_id, area, word, places))
         self.pending |= places.size > 0
         return super()._store(area, word, places, data)
 
-    def _mark(self, area: str, word: int, places: Addresses, *, unsettled: bool) -> None:
-        """Note of bytes whether they are settled; to spread one word takes an index longer."""
-        self._masks[area, word].put(places, self._flags[word][unsettled])
-
     def _meet(self, area: str, word: int, places: Addresses) -> None:
         """Note whether some of the bytes that an op uses are unsettled."""
         if self.pending and not self.reused:
-            self.reused = 1 in self._masks[area, word][places].tobytes()
+            self.reused = 1 in self._marks[area, word].words[places].tobytes()
+
+    #: By type of an op, what does it, where it is more to time than to bytes.
+    _in_time: ClassVar[dict[type[ByteOp], Callable[[Any, Any], Effect]]] = {
+        **dict.fromkeys((Offload, Restore), _begin),
+        **dict.fromkeys((Fence, Reset, Mutate), _end),
+        Step: _step,
+        Poll: _poll,
+    }
 
 
 class Writers(Ordered):
