@@ -133,11 +133,13 @@ class SimulatedDevice(CpuDevice):
         assert isinstance(self.scratch, _Buffer)
         staging = self.scratch.place
         reads, writes = self._touches.get((kernel, staging)) or self._touched(kernel, staging)
-        if kernel in _COUNTS:
-            run = partial(self._run_some, kernel, arguments, staging)
-            work: Work = made(Tasks, (run, arguments[_COUNTS[kernel]], reads, writes))
+        run = partial(self._run, kernel, arguments, staging)
+        count = _COUNTS.get(kernel)
+        work: Work
+        if count is None:
+            work = Call(run, reads, writes)
         else:
-            work = Call(partial(self._run, kernel, arguments, staging), reads, writes)
+            work = made(Tasks, (run, arguments[count], reads, writes))
         self.runtime.launch([work], self._streams[stream], kernel)
 
     def _touched(self, kernel: str, staging: Range) -> list[tuple[Range, ...]]:
@@ -148,20 +150,21 @@ class SimulatedDevice(CpuDevice):
         ]
         return found
 
-    def _run(self, kernel: str, arguments: tuple[int, ...], staging: Range) -> None:
-        self._register(SCRATCH, *staging)
-        self._call(kernel, arguments)
-
-    def _run_some(
-        self, kernel: str, arguments: tuple[int, ...], staging: Range, start: int, end: int
+    def _run(
+        self,
+        kernel: str,
+        arguments: tuple[int, ...],
+        staging: Range,
+        start: int = 0,
+        end: int | None = None,
     ) -> None:
-        """Run a launch's strips or pieces from ``start`` to ``end``."""
-        count = _COUNTS[kernel]
-        if end - start < arguments[count]:
+        """Run a launch, or its strips or pieces from ``start`` to ``end``."""
+        if end is not None and end - start < arguments[count := _COUNTS[kernel]]:
             nbytes = WORD_BYTES if kernel == "transfer" else _STRIP_BYTES
             arrays = [array + nbytes * start for array in arguments[:count]]
             arguments = (*arrays, end - start, *arguments[count + 1 :])
-        self._run(kernel, arguments, staging)
+        self._register(SCRATCH, *staging)
+        self._call(kernel, arguments)
 
     def copy_batch(self, stream: int, batch: Batch) -> None:
         """See `Device`."""
@@ -183,7 +186,7 @@ class SimulatedDevice(CpuDevice):
 
     def record(self, stream: int) -> Event:
         """See `Device`."""
-        event = self.runtime.event()
+        event = Event()
         self.runtime.record(event, self._streams[stream])
         return event
 

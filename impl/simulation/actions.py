@@ -75,7 +75,7 @@ class Action:
         phases: what was done of each part.
         staged: what parts have read and not yet written.
         missing: how many actions before it have not ended.
-        mood: a number that its schedule keeps here; 0: none yet.
+        mood: a number that its schedule keeps here.
         later: those behind it that wait for it.
     """
 

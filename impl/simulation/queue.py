@@ -53,6 +53,7 @@ class Queue:
 
     def submit(self, action: Action) -> None:
         """Queue an action. Time passes. Raises `OutOfBounds`."""
+        action.mood = self.schedule.mood(action.key)
         self.pending.append(action)
         if not action.missing or action.order is not _STREAM:
             self.open.append(action)

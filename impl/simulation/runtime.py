@@ -231,7 +231,7 @@ class Runtime:
             return None
         before = self._streams.before(stream)
         action = Action(key, what, items, queue.split, before, order, stream.name, sides)
-        stream.append(action)
+        stream.tail, stream.joined = action, ()
         queue.submit(action)
         return action
 
@@ -243,7 +243,7 @@ class Runtime:
         if self._queue.schedule.lingers(key):
             before = self._streams.before(stream) + after
             action = Action(key, what, (), self._queue.split, before, _STREAM, stream.name)
-            stream.append(action)
+            stream.tail, stream.joined = action, ()
             self._queue.submit(action)
         elif after or stream is self.legacy:
             self._streams.join(stream, after)

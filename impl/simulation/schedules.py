@@ -92,6 +92,10 @@ class Schedule(ABC):
         """Parts of an action, none empty, with each byte of items of these sizes in one of them."""
         return whole(sizes)
 
+    def mood(self, key: Key) -> int:  # noqa: ARG002
+        """A number that is kept with an action, for its choices."""
+        return 0
+
     def lingers(self, key: Key) -> bool:  # noqa: ARG002
         """Whether a record or a wait ends at a step of its own, not with what it comes after."""
         return False
@@ -137,7 +141,7 @@ class Hashed(Schedule):
 
     def split(self, key: Key, sizes: Sequence[int]) -> list[Part]:
         """One to three parts; each item is cut at some byte and its ends go to any parts."""
-        mood = self._mood(key)
+        mood = self.mood(key)
         count = (mood >> 32) % 3 + 1
         if count == 1:
             return whole(sizes)
@@ -153,26 +157,25 @@ class Hashed(Schedule):
 
     def lingers(self, key: Key) -> bool:
         """See `Schedule`. A fifth does."""
-        return not self._mood(key) % 5
+        return not self.mood(key) % 5
 
     def choose(self, point: Point) -> Sequence[Step]:
         """See `Schedule`. Within a call actions go on once, and before all that it waits for."""
         if point is self._passed:
             self._passed = None
             return point.least()[:1]
-        here = self._mood(point.key) * _HERE & _MASK
+        here = self.mood(point.key) * _HERE & _MASK
         chosen = []
         for action in point.open:
             mood = action.mood
-            if not mood:
-                mood = action.mood = self._mood(action.key)
             # A fifth of the actions never run before they must, a fifth at every point.
             if eager := mood % 5:
                 choice = ((here ^ mood) * _BLEND & _MASK) >> 16  # without a call
                 if choice % 4 < eager:
                     chosen.append((choice, action))
-        if len(chosen) > 1:
-            chosen.sort(key=_choice)
+        if not chosen:
+            return point.least()[:1]
+        chosen.sort(key=_choice)
         steps: list[Step] = []
         for choice, action in chosen:
             _some(action, choice >> 2 & _LOW, steps)
@@ -180,7 +183,8 @@ class Hashed(Schedule):
             self._passed = point
         return steps or point.least()[:1]
 
-    def _mood(self, key: Key) -> int:
+    def mood(self, key: Key) -> int:
+        """See `Schedule`: the hash of its name."""
         if key is not self._asked:
             self._asked, self._mood_of_it = key, _stirred(self._of_op(key[0]), key[1])
         return self._mood_of_it

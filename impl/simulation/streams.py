@@ -37,11 +37,6 @@ class Stream:
         self.tail: Action | None = None
         self.joined: tuple[Action, ...] = ()
 
-    def append(self, action: Action) -> None:
-        """Queue an action that comes after all that work queued now would come after."""
-        self.tail = action
-        self.joined = ()
-
 
 class Event:
     """Captures what is in a stream: the last actions of what was pending."""
