@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from kvexact.impl.engine.device import COMPUTE, Device, Scratch
 from kvexact.impl.engine.tables import Moves
 from kvexact.impl.engine.views import Table, Views
+from kvexact.impl.named import made
 from kvexact.refmodel.ops import Slot
 
 
@@ -22,24 +23,22 @@ class Work(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """What one operation moves between the tiers."""
+    """What one operation moves between the tiers: jobs, and all blocks and host slots of these."""
 
     jobs: Sequence[Moves]
     to_pool: bool
+    blocks: Sequence[int]
+    slots: Sequence[int]
 
-    @property
-    def blocks(self) -> Sequence[int]:
-        """The blocks of all jobs."""
-        if len(self.jobs) == 1:
-            return self.jobs[0].blocks
-        return [block for job in self.jobs for block in job.blocks]
 
-    @property
-    def slots(self) -> Sequence[int]:
-        """The host slots of all jobs."""
-        if len(self.jobs) == 1:
-            return self.jobs[0].slots
-        return [slot for job in self.jobs for slot in job.slots]
+def transfer(jobs: Sequence[Moves], *, to_pool: bool) -> Transfer:
+    """A transfer that moves all that these jobs name."""
+    if len(jobs) == 1:
+        _, blocks, slots, _ = jobs[0]
+    else:
+        blocks = [block for job in jobs for block in job.blocks]
+        slots = [slot for job in jobs for slot in job.slots]
+    return made(Transfer, (jobs, to_pool, blocks, slots))
 
 
 class InOrder:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kvexact.impl.engine.device import WORD_BYTES, Batch, Device
-from kvexact.impl.engine.order import InOrder, Transfer
+from kvexact.impl.engine.order import InOrder, Transfer, transfer
 from kvexact.impl.engine.plans import GroupPlan, Plan, SetPlan
 from kvexact.impl.engine.regions import Region, Registered
 from kvexact.impl.engine.tables import Moves
@@ -134,23 +134,24 @@ class Transfers:
 
     def run(self, jobs: Sequence[Moves], *, to_pool: bool) -> None:
         """Move all that the jobs name; elements of one op do not depend on each other."""
-        transfer = made(Transfer, ([job for job in jobs if job.blocks], to_pool))
-        if not transfer.jobs:
+        jobs = [job for job in jobs if job.blocks]
+        if not jobs:
             return
+        moved = transfer(jobs, to_pool=to_pool)
         order, device = self.order, self.device
-        found, ends = self._describe(transfer)
+        found, ends = self._describe(moved)
         count = len(found)
-        slow = self._why_slow(transfer, count)
+        slow = self._why_slow(moved, count)
         pool, host, lengths = zip(*found, strict=True)
         if not slow:
             lengths = tuple([length // WORD_BYTES for length in lengths])
         nbytes = 3 * WORD_BYTES * count
         scratch = order.stage(nbytes)
         scratch.words[: 3 * count] = (*pool, *host, *lengths)
-        stream = order.before(transfer)
+        stream = order.before(moved)
         if not slow:
             device.push(stream, nbytes)
-        any_order = order.any_order(transfer)
+        any_order = order.any_order(moved)
         marks = []
         start = 0
         path = f"copy_batch {slow}"
@@ -163,7 +164,7 @@ class Transfers:
                 device.copy_batch(stream, made(Batch, (start, end, count, to_pool, any_order)))
             marks.append(order.mark(stream))
             start = end
-        order.moved(transfer, marks)
+        order.moved(moved, marks)
 
     def _why_slow(self, transfer: Transfer, count: int) -> str:
         """Why the driver copies, not the kernel; empty: the kernel does."""

@@ -126,6 +126,8 @@ class Memory:
         if not starts:
             return []
         area = self.find(starts[0], sizes[0])
+        if len(starts) == 1:
+            return [area]
         if area.start <= min(starts) and max(map(add, starts, sizes)) <= area.end:
             return [area]
         found = {area.start: area}

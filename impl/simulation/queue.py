@@ -108,13 +108,10 @@ class Queue:
         waiting = [*filterfalse(is_done, goals)]
         if len(waiting) == 1 and not waiting[0].missing:
             return waiting
-        found: set[Action] = set()
-        while waiting:
-            action = waiting.pop()
-            if not action.done and action not in found:
-                found.add(action)
-                if action.missing:
-                    waiting += action.after
+        found = {*waiting}
+        for action in reversed(self.pending):  # what is before an action was queued before it
+            if action in found:
+                found.update(action.after)
         return [action for action in self.pending if action in found] if found else []
 
     def _fetch(self, action: Action) -> None:
