@@ -22,13 +22,13 @@ _PACKED_FORMATS = (
     "turboquant_k3v4_nc",
     "turboquant_3bit_nc",
 )
-_LATENT_FORMATS = (
-    *("bf16", "bf16", "fp16", "fp32", "fp8_e4m3", "fp8_ds_mla", "fp8_ds_mla", "fp8_ds_mla"),
-    "nvfp4_ds_mla",
-)
+_LATENT_FORMATS = ("bf16", "bf16", "fp16", "fp32", "fp8_e4m3")
+_PACKED_LATENTS = ("fp8_ds_mla", "fp8_ds_mla", "fp8_ds_mla", "nvfp4_ds_mla")
 _STATES = ("state_bf16_fp32", "state_bf16", "state_fp32")
 _HEAD_SIZES = (32, 32, 32, 64, 96)
 _TOKENS = (16, 16, 16, 32, 48)
+#: Layers of groups of one shape: alike most often; one fewer or more, as models leave them over.
+_LAYERS_OF_GROUPS = ((2, 2), (1, 1), (2, 2, 2), (1, 1, 1), (3, 4), (4, 3), (2, 2, 1), (2, 2, 1))
 #: Alignments of host rows: of none, and of a memory page.
 _ROWS = (1, 4096)
 
@@ -44,11 +44,11 @@ def served(chooser: Chooser) -> Geometry:
 
 def served_groups(chooser: Chooser) -> Geometry:
     """Groups of equal pages; of small pages in large blocks or padded ones; unequal pages."""
-    kind = weighted(chooser, (2, 5, 2))
-    if kind == 0:
-        group = GroupDraft(16, layer_sets=(_layers(chooser),))
-        return build(_pool(chooser, (group,) * pick(chooser, (2, 2, 3))))
+    kind = weighted(chooser, (3, 5, 2))
     first = _layers(chooser)
+    if kind == 0:
+        sets = [replace(first, layers=count) for count in pick(chooser, _LAYERS_OF_GROUPS)]
+        return build(_pool(chooser, _one_each(16, sets)))
     other = _resized(chooser, first)
     if kind == 1:
         return build(_agreed(_pool(chooser, _one_each(16, (first, other)))))
@@ -57,8 +57,9 @@ def served_groups(chooser: Chooser) -> Geometry:
 
 
 def served_hybrid(chooser: Chooser) -> Geometry:
-    """Attention and states: pages of states padded to those of attention."""
-    first = _layers(chooser)
+    """Attention and states: pages of states padded to those of attention, or of latent vectors."""
+    is_latent = chance(chooser, 25)
+    first = _latents(chooser) if is_latent else _layers(chooser)
     state = LayerSetDraft(
         first.layers,
         head_size_k=pick(chooser, (8, 16, 48)),
@@ -68,21 +69,22 @@ def served_hybrid(chooser: Chooser) -> Geometry:
     sets = (first, state, state)[: pick(chooser, (2, 2, 3))]
     if chance(chooser, 50):
         sets = sets[::-1]
-    return build(_agreed(_pool(chooser, _one_each(pick(chooser, (16, 32)), sets))))
+    draft = _agreed(_pool(chooser, _one_each(pick(chooser, (16, 32)), sets)))
+    return build(replace(draft, kv_split=False) if is_latent else draft)
 
 
 def served_latent(chooser: Chooser) -> Geometry:
     """One vector a token: plain, or packed with its scales, then also beside keys of an indexer."""
-    page_format = pick(chooser, _LATENT_FORMATS)
-    size, tokens = pick(chooser, (576, 576, 320, 512)), pick(chooser, (16, 32, 64))
-    if page_format.endswith("_ds_mla"):
-        size, tokens = 576, 64
-    layers = LayerSetDraft(pick(chooser, (1, 1, 2)), 1, size, 0, page_format)
+    layers, tokens = _latents(chooser), pick(chooser, (16, 32, 64))
+    if chance(chooser, 50):
+        page_format = pick(chooser, _PACKED_LATENTS)
+        layers, tokens = replace(layers, head_size_k=576, page_format=page_format), 64
     index_keys = replace(layers, head_size_k=128, page_format="indexer_fp8")
-    has_keys = page_format == "fp8_ds_mla" and chance(chooser, 60)
+    has_keys = layers.page_format == "fp8_ds_mla" and chance(chooser, 60)
     parts = 2 if chance(chooser, 20) else 1
     group = GroupDraft(tokens, parts, layer_sets=(layers, index_keys)[: 1 + has_keys])
-    return build(replace(_pool(chooser, (group,)), kv_split=False))
+    groups = (group,) * (1 if has_keys else pick(chooser, (1, 1, 2)))
+    return build(replace(_pool(chooser, groups), kv_split=False))
 
 
 def served_packed(chooser: Chooser) -> Geometry:
@@ -118,6 +120,11 @@ def _layers(chooser: Chooser) -> LayerSetDraft:
     size = pick(chooser, _HEAD_SIZES)
     layers, heads = pick(chooser, (1, 2, 2, 3)), pick(chooser, (1, 2, 2, 3))
     return LayerSetDraft(layers, heads, size, size, pick(chooser, _FORMATS))
+
+
+def _latents(chooser: Chooser) -> LayerSetDraft:
+    size = pick(chooser, (576, 576, 320, 512))
+    return LayerSetDraft(pick(chooser, (1, 1, 2)), 1, size, 0, pick(chooser, _LATENT_FORMATS))
 
 
 def _resized(chooser: Chooser, layers: LayerSetDraft) -> LayerSetDraft:

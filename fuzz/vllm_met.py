@@ -45,7 +45,7 @@ def _wanted(made: type[VllmTarget]) -> Iterator[str]:
         yield "host tier in a file"
     if traits["tail_alignment"] > 1:
         yield "tail"
-    yield "scales on first use"
+    yield from ("unequal groups", "scales on first use")
     yield from (ZEROED_BY_TABLE, ZEROED_BY_VIEWS)
     yield from sorted(made.op_kinds)
 

@@ -224,22 +224,59 @@ def test_a_host_tier_may_be_a_file(release: str, in_a_file: bool) -> None:
         target.close()
 
 
-@pytest.mark.parametrize("name", ["vllm-offload@0.33.0", "vllm-simple@0.24.0"])
-def test_a_model_of_three_groups_has_three_kinds_of_attention(name: str) -> None:
+#: An offload that aligns rows, in the newest release; one that does not, in the oldest.
+BOTH = ("vllm-offload@0.33.0", "vllm-simple@0.24.0")
+
+
+def groups_of(name: str, *groups: Group, blocks: int, kv_split: bool = False) -> Geometry:
+    """Groups as the target of this name lays them out."""
     alignment = 4096 if "offload" in name else 1
-    geometry = replace(
-        GEOMETRY,
-        groups=GEOMETRY.groups * 3,
-        host=Host(1 << 16, row_alignment=alignment),
-        order="LBNHC",
-        kv_split="@0.24.0" in name,
-    )
+    host = Host(1 << 18, row_alignment=alignment)
+    return Geometry(groups, blocks, host, "LBNHC", kv_split and "@0.24.0" in name)
+
+
+def met_of(name: str, geometry: Geometry) -> set[str]:
+    """What a release makes of a geometry, in which a trace of moves is sound."""
     assert outcome(name, geometry, OPS) == "sound"
     target = of_release(name).make()
     target.open(geometry)
-    kinds = ("FullAttention", "SlidingWindow", "ChunkedLocalAttention")
-    assert {f"spec {kind}Spec" for kind in kinds} <= set(target.launches())
+    met = set(target.launches())
     target.close()
+    return met
+
+
+@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("layers", [(2, 2, 2), (2, 2, 1)])
+def test_a_model_of_three_groups_has_two_kinds_of_attention_or_three(
+    name: str, layers: tuple[int, ...]
+) -> None:
+    """Three where blocks are even. Of three layers with a window two make a group, one another."""
+    groups = [Group(16, 16, (replace(SHAPE, layers=count),)) for count in layers]
+    met = met_of(name, groups_of(name, *groups, blocks=5, kv_split=True))
+    assert ("unequal groups" in met) is (layers == (2, 2, 1))
+    assert {"spec FullAttentionSpec", "spec SlidingWindowSpec"} <= met
+    assert "spec ChunkedLocalAttentionSpec" not in met
+    even = groups_of(name, *groups, blocks=4, kv_split=True)
+    if layers == (2, 2, 2):
+        assert "spec ChunkedLocalAttentionSpec" in met_of(name, even)
+    else:
+        assert not of_release(name).target_type.fits(even)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_latent_rows_may_lie_beside_states(name: str) -> None:
+    rows = Group(16, 16, (LayerSet(2, 1, 576, 0, "bf16"),))
+    states = Group(16, 16, (LayerSet(2, 1, 8, 16, "state_bf16", page_bytes=576 * 2 * 16),))
+    met = met_of(name, groups_of(name, rows, states, blocks=4))
+    assert {"spec MLAAttentionSpec", "spec MambaSpec"} <= met
+
+
+def test_latent_rows_may_have_a_window() -> None:
+    rows = Group(16, 16, (LayerSet(2, 1, 576, 0, "bf16"),))
+    met = met_of(BOTH[0], groups_of(BOTH[0], rows, rows, blocks=4))
+    assert {"spec MLAAttentionSpec", "spec SlidingWindowMLASpec"} <= met
+    of_release(BOTH[1])
+    assert not find_target(BOTH[1]).target_type.fits(groups_of(BOTH[1], rows, rows, blocks=4))
 
 
 def test_latent_rows_and_keys_of_an_indexer_are_kept() -> None:

@@ -1,6 +1,6 @@
 """A geometry as a release lays it out: specs, groups, configuration, memory, views."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,6 +70,8 @@ class Pool:
         specs = [*self.specs.values(), *(group.kv_cache_spec for group in self.kv_groups)]
         met = {f"spec {type(spec).__name__}" for spec in specs}
         met |= {"one buffer of all layers"} if self.cross else set()
+        layers = {len(group.layer_names) for group in self.kv_groups}
+        met |= {"unequal groups"} if len(layers) > 1 else set()
         met |= {"scales on first use"} if any(one.scales for one in self.every_layer) else set()
         return sorted(met)
 
@@ -163,24 +165,33 @@ def configuration(geometry: dict[str, Any], shapes: list[list[Shape]]) -> Any:
 def _specs(
     geometry: dict[str, Any], shapes: list[list[Shape]], config: Any
 ) -> tuple[dict[str, Any], dict[str, Shape]]:
-    """Specs and shapes by layer name; padding of attention is for the release to add."""
+    """Specs and shapes, each of one layer, by its name; a release pads attention itself."""
     specs: dict[str, Any] = {}
     names: dict[str, Shape] = {}
     full = next((g for g, of_group in enumerate(shapes) if not of_group[0].is_state), 0)
     for g, group in enumerate(geometry["groups"]):
         size = _natural_block_size(geometry, g, shapes)
+        kind = _kind(g - full, geometry["blocks"])
         for shape in shapes[g]:
             own = _backend_of(group, shape)
             for _ in range(shape.layers):
                 if shape.is_state:
                     spec = release.state_spec(shape, group["block_size"])
                 elif shape.is_row:
-                    spec = rows.spec(shape, config, size, own)
+                    spec = rows.spec(shape, config, size, kind, own)
                 else:
-                    spec = release.attention_spec(shape, size, g - full, own)
+                    spec = release.attention_spec(shape, size, kind, own)
                 name = f"model.layers.{len(specs)}.attn"
-                specs[name], names[name] = spec, shape
+                specs[name], names[name] = spec, replace(shape, layers=1)
     return specs, names
+
+
+def _kind(number: int, blocks: int) -> int:
+    """What a group attends to: all, a window, then local chunks, or where blocks are odd a window.
+
+    A geometry has no word for it; most models have several groups with the same window.
+    """
+    return min(number, 1 if blocks % 2 else 2)
 
 
 def _backend_of(group: dict[str, Any], shape: Shape) -> Any:
@@ -214,7 +225,7 @@ def _same_groups(
     if len(groups) != len(shapes):
         raise Unfit(f"this release makes {len(groups)} groups of these layers")
     for group, found, of_group in zip(geometry["groups"], groups, shapes, strict=True):
-        wanted = [shape for shape in of_group for _ in range(shape.layers)]
+        wanted = [replace(shape, layers=1) for shape in of_group for _ in range(shape.layers)]
         if [names[name] for name in found.layer_names] != wanted:
             raise Unfit("this release groups other layers")
         for shape, spec in zip(of_group, _set_specs(found, of_group), strict=True):

@@ -19,7 +19,7 @@ _INTERFACE = "vllm.v1.kv_cache_interface"
 _OFFLOADING = "vllm.distributed.kv_transfer.kv_connector.v1.offloading"
 #: Kinds of attention of a model's groups, and how many tokens the second one looks back.
 _ATTENTION = ("FullAttentionSpec", "SlidingWindowSpec", "ChunkedLocalAttentionSpec")
-_WINDOW = 16
+WINDOW = 16
 #: The older layouts of a page by the orders of the newer ones; then with all layers side by side.
 LEGACY = {"LBNHC": ("NHD", False), "LBHNC": ("HND", False)}
 LEGACY_CROSS = {"BLNHC": ("NHD", True), "BHLNC": ("HND", True)}
@@ -100,13 +100,13 @@ def storage_dtype(shape: Shape) -> torch.dtype:
     return found
 
 
-def attention_spec(shape: Shape, block_size: int, number: int, own: Any) -> Any:
+def attention_spec(shape: Shape, block_size: int, kind: int, own: Any) -> Any:
     """What a layer of keys and values publishes.
 
     Args:
-        number: of its group among those of attention: full, with a window, in local chunks.
+        kind: 0 full, 1 with a window, 2 in local chunks.
     """
-    made = need(f"{_INTERFACE}:{_ATTENTION[min(number, 2)]}")
+    made = need(f"{_INTERFACE}:{_ATTENTION[kind]}")
     given = {
         "block_size": block_size,
         "num_kv_heads": shape.kv_heads,
@@ -114,8 +114,8 @@ def attention_spec(shape: Shape, block_size: int, number: int, own: Any) -> Any:
         "head_size_v": shape.head_size_v,
         "dtype": storage_dtype(shape),
         "kv_quant_mode": quant_mode(shape),
-        "sliding_window": _WINDOW if number else None,
-        "attention_chunk_size": _WINDOW * number or None,
+        "sliding_window": WINDOW if kind else None,
+        "attention_chunk_size": WINDOW * kind or None,
     }
     return completed(made(**accepted(made, given)), own)
 

@@ -59,25 +59,30 @@ def packed_order() -> str:
     return "LBNHC" if second == tokens else "LBHNC"
 
 
-def spec(shape: Shape, config: Any, block_size: int, own: Any) -> Any:
-    """What such a layer publishes, as its backend completes it."""
+def spec(shape: Shape, config: Any, block_size: int, kind: int, own: Any) -> Any:
+    """What such a layer publishes, as its backend completes it.
+
+    Args:
+        kind: 0 full, else with a window, in releases whose latent layers may have one.
+    """
     cache = config.cache_config
     kept, cache.block_size = cache.block_size, block_size
     try:
         if shape.page_format == INDEX_KEYS:
             made = _index_keys(shape, config)
+        elif shape.is_packed:
+            made = _packed(shape, config, own)
         else:
-            of_kind = _packed if shape.is_packed else _latents
-            made = of_kind(shape, config, own)
+            made = _latents(shape, config, release.WINDOW if kind else None, own)
     finally:
         cache.block_size = kept
     return release.completed(made, own)
 
 
-def _latents(shape: Shape, config: Any, own: Any) -> Any:
+def _latents(shape: Shape, config: Any, window: int | None, own: Any) -> Any:
     made = need("vllm.model_executor.layers.attention.mla_attention:MLAAttention")
     given = {"kv_cache_dtype": shape.cache_dtype, "head_size": shape.head_size_k}
-    layer = _Layer(made, attn_backend=own, **given)
+    layer = _Layer(made, attn_backend=own, sliding_window=window, **given)
     return made.get_kv_cache_spec(layer, config)
 
 
