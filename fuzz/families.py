@@ -23,6 +23,7 @@ from kvexact.fuzz.served_families import (
     served_latent,
     served_packed,
     served_requests,
+    served_sparse,
 )
 from kvexact.fuzz.serving_families import serving, serving_windows
 from kvexact.fuzz.timed_families import timed, timed_groups, timed_values
@@ -76,6 +77,7 @@ SERVED: dict[str, Family] = {
         Family("served_groups", served_groups, "groups that agree about pages; unequal pages"),
         Family("served_hybrid", served_hybrid, "attention and states, padded to one page size"),
         Family("served_latent", served_latent, "one vector a token, keys of an indexer beside it"),
+        Family("served_sparse", served_sparse, "vectors that stand for several tokens"),
         Family("served_packed", served_packed, "keys, values and their scales in one row"),
         Family("served_chunked", served_chunked, "the same, several blocks in a host chunk"),
         Family(

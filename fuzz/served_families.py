@@ -29,6 +29,9 @@ _HEAD_SIZES = (32, 32, 32, 64, 96)
 _TOKENS = (16, 16, 16, 32, 48)
 #: Layers of groups of one shape: alike most often; one fewer or more, as models leave them over.
 _LAYERS_OF_GROUPS = ((2, 2), (1, 1), (2, 2, 2), (1, 1, 1), (3, 4), (4, 3), (2, 2, 1), (2, 2, 1))
+#: What pages of compressed vectors are a multiple of, and a page of 64 of them; once states were
+#: given pages as large.
+_SPARSE_ALIGNMENT, _SPARSE_PAGE = 576, 65 * 576
 #: Alignments of host rows: of none, and of a memory page.
 _ROWS = (1, 4096)
 
@@ -87,6 +90,27 @@ def served_latent(chooser: Chooser) -> Geometry:
     return build(replace(_pool(chooser, groups), kv_split=False))
 
 
+def served_sparse(chooser: Chooser) -> Geometry:
+    """Vectors that stand for several tokens, beside keys of an indexer where these are few.
+
+    Groups of their own keep vectors within a window, and states that are not compressed yet.
+    """
+    ratio = pick(chooser, (4, 4, 128))
+    rows = LayerSetDraft(pick(chooser, (1, 1, 2)), 1, 512, 0, "deepseek_v4")
+    index_keys = replace(rows, head_size_k=128, page_format="indexer_fp8")
+    state = replace(rows, head_size_k=2048 if ratio == 4 else 1024, page_format="fp32")
+    index_state = replace(state, head_size_k=512)
+    count = 2 if ratio == 4 else 1
+    states = GroupDraft(4 if ratio == 4 else 8, layer_sets=(state, index_state)[:count])
+    groups = (
+        _aligned(GroupDraft(256, layer_sets=(rows, index_keys)[:count], tokens_per_state=ratio)),
+        _aligned(GroupDraft(64, layer_sets=(rows,))),
+        _aligned(states, pick(chooser, (_SPARSE_ALIGNMENT, _SPARSE_PAGE))),
+    )
+    draft = replace(_pool(chooser, groups), kv_split=False)
+    return build(replace(draft, order=pick(chooser, ("BLHNC", "BLNHC"))))
+
+
 def served_packed(chooser: Chooser) -> Geometry:
     """Keys, values and what scales them in one row."""
     size = pick(chooser, (32, 64, 64, 128))
@@ -134,6 +158,16 @@ def _resized(chooser: Chooser, layers: LayerSetDraft) -> LayerSetDraft:
         return replace(layers, kv_heads=pick(chooser, heads))
     size = pick(chooser, [size for size in _HEAD_SIZES if size != layers.head_size_k])
     return replace(layers, head_size_k=size, head_size_v=size)
+
+
+def _aligned(group: GroupDraft, first: int = _SPARSE_ALIGNMENT) -> GroupDraft:
+    """The same with pages padded, those of the first layer set to a multiple of ``first``."""
+    built = build(Draft((group,))).groups[0]
+    padded, multiple = [], first
+    for layers, shape in zip(group.layer_sets, built.layer_sets, strict=True):
+        padded.append(replace(layers, padding_bytes=-page_content(built, shape) % multiple))
+        multiple = _SPARSE_ALIGNMENT
+    return replace(group, layer_sets=tuple(padded))
 
 
 def _one_each(tokens: int, sets: Sequence[LayerSetDraft]) -> tuple[GroupDraft, ...]:

@@ -290,6 +290,24 @@ def test_latent_rows_and_keys_of_an_indexer_are_kept() -> None:
     target.close()
 
 
+@pytest.mark.parametrize(("name", "page"), [(BOTH[0], 32832), (BOTH[1], 37440)])
+def test_compressed_vectors_are_kept(name: str, page: int) -> None:
+    """With keys of an indexer, vectors of a window and states: once these had pages as large."""
+    rows = LayerSet(1, 1, 512, 0, "deepseek_v4", page_bytes=37440)
+    index_keys = LayerSet(1, 1, 128, 0, "indexer_fp8", page_bytes=8640)
+    states = LayerSet(1, 1, 2048, 0, "fp32", page_bytes=page)
+    index_states = LayerSet(1, 1, 512, 0, "fp32", page_bytes=8640)
+    groups = (
+        Group(256, 256, (rows, index_keys), tokens_per_state=4),
+        Group(64, 64, (rows,)),
+        Group(4, 4, (states, index_states)),
+    )
+    geometry = replace(groups_of(name, *groups, blocks=4), order="BLNHC")
+    assert {"spec MLAAttentionSpec", "spec SlidingWindowMLASpec"} <= met_of(name, geometry)
+    alone = replace(geometry, groups=groups[:1])
+    assert not of_release(name).target_type.fits(alone)
+
+
 def test_head_planes_are_not_registered() -> None:
     heads = replace(GEOMETRY.groups[0], layer_sets=(replace(SHAPE, kv_heads=2),))
     geometry = replace(GEOMETRY, groups=(heads,), order="LHBNC")

@@ -3,14 +3,26 @@
 from dataclasses import replace
 from typing import Any
 
-from kvexact.impl.adapters.vllm.driver.packed import TURBOQUANT, packed_fields
-from kvexact.refmodel.spec import Geometry, LayerSet
+from kvexact.impl.adapters.vllm.driver.packed import (
+    COMPRESSED,
+    INDEX_KEYS,
+    TURBOQUANT,
+    packed_fields,
+)
+from kvexact.refmodel.spec import Geometry, Group, LayerSet
 
 #: Formats whose name in vLLM is that of the model's type.
 MODEL_TYPES = ("bf16", "fp16", "fp32")
 STATES = ("state_bf16_fp32", "state_bf16", "state_fp32")
 #: What the backend that publishes specs here takes: blocks of so many tokens, heads of this size.
 _BLOCK_MULTIPLE, _HEAD_LEAST = 16, 32
+_ROWS, _INDEX_KEYS = (COMPRESSED, 512), (INDEX_KEYS, 128)
+#: Groups of DeepSeek V4: compressed, within a window, not compressed yet; the index where it is of
+#: few tokens.
+_SPARSE = (
+    ((_ROWS, _INDEX_KEYS), (_ROWS,), (("fp32", 2048), ("fp32", 512))),
+    ((_ROWS,), (_ROWS,), (("fp32", 1024),)),
+)
 
 
 def publishes(geometry: Geometry, traits: dict[str, Any]) -> bool:
@@ -20,27 +32,39 @@ def publishes(geometry: Geometry, traits: dict[str, Any]) -> bool:
         traits: what the release has.
     """
     sets = [shape for group in geometry.groups for shape in group.layer_sets]
+    is_sparse = _layers_of(geometry) in _SPARSE
     return (
         geometry.order in traits["orders"]
         and geometry.kv_split == (traits["kv_split"] and not any(map(_is_row, sets)))
         and geometry.base_offset_bytes == 0
         and geometry.tail_alignment == traits["tail_alignment"]
         and (geometry.logical_bytes, geometry.physical_bytes) == (None, None)
-        and all(group.tokens_per_state == 1 for group in geometry.groups)
+        and (is_sparse or all(group.tokens_per_state == 1 for group in geometry.groups))
+        and (is_sparse or not any(shape.page_format == COMPRESSED for shape in sets))
         and all(_takes(shape, traits) for shape in sets)
         and all(_differ(group.layer_sets) for group in geometry.groups)
-        and all(
-            group.block_size % _BLOCK_MULTIPLE == 0
-            and group.kernel_block_size % _BLOCK_MULTIPLE == 0
-            for group in geometry.groups
-            if group.layer_sets[0].page_format not in STATES
-        )
+        and (is_sparse or all(map(_has_blocks, geometry.groups)))
         and not _permutes_scales(geometry, sets)
         and (
             geometry.order == traits["packed_order"]
             or not any(shape.page_format in TURBOQUANT for shape in sets)
         )
     )
+
+
+def _layers_of(geometry: Geometry) -> Any:
+    """Formats and sizes of layers by group and layer set."""
+    return tuple(
+        tuple((shape.page_format, shape.head_size_k) for shape in group.layer_sets)
+        for group in geometry.groups
+    )
+
+
+def _has_blocks(group: Group) -> bool:
+    """Whether a backend takes blocks of so many tokens, where pages are of tokens."""
+    sizes = group.block_size, group.kernel_block_size
+    is_state = group.layer_sets[0].page_format in STATES
+    return is_state or all(size % _BLOCK_MULTIPLE == 0 for size in sizes)
 
 
 def _takes(shape: LayerSet, traits: dict[str, Any]) -> bool:

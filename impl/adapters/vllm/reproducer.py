@@ -51,9 +51,9 @@ def scenario(
         Refused: this failure cannot be told in this way.
     """
     _, op, _, field = signature
-    if op not in ("open", "offload", "restore", "copy_blocks"):
+    if op not in ("open", "offload", "restore", "copy_blocks", "zero"):
         raise Refused("unsupported", f"a failure of {op} is not told with vLLM alone")
-    told = list(_told(bound)) if op != "open" else list(_round_trips(geometry))
+    told = list(_told(bound, op)) if op != "open" else list(_round_trips(geometry))
     try:
         return process.ask(
             "script",
@@ -69,8 +69,8 @@ def scenario(
         raise Refused("unsupported", str(error)) from error
 
 
-def _told(bound: Sequence[ops.Op]) -> Iterator[tuple[str, Any]]:
-    """What moves bytes; all else is random bytes in the program."""
+def _told(bound: Sequence[ops.Op], failed: str) -> Iterator[tuple[str, Any]]:
+    """What moves bytes, or zeroes if that failed; all else is random bytes in the program."""
     for op in bound:
         match op:
             case ops.Offload(jobs=jobs):
@@ -79,6 +79,8 @@ def _told(bound: Sequence[ops.Op]) -> Iterator[tuple[str, Any]]:
                 yield "restore", jobs
             case ops.CopyBlocks(group=group, pairs=pairs):
                 yield "copy_blocks", (group, pairs)
+            case ops.Zero(group=group, blocks=blocks) if failed == "zero":
+                yield "zero", (group, blocks)
 
 
 def _round_trips(geometry: Geometry) -> Iterator[tuple[str, Any]]:
@@ -139,7 +141,7 @@ def _plain_imports() -> str:
         "import ctypes, os, sys, threading, uuid",
         "from collections import deque",
         "from collections.abc import Callable, Iterator, Sequence",
-        "from contextlib import ExitStack, contextmanager",
+        "from contextlib import ExitStack, contextmanager, suppress",
         "from dataclasses import replace",
         "from functools import wraps",
         "from importlib import import_module",

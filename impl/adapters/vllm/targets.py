@@ -24,7 +24,10 @@ from kvexact.refmodel.spec import Geometry, Refused
 
 _FITS_KEPT = 4096
 
-_FAMILIES = ("served", "served_groups", "served_hybrid", "served_latent", "served_packed")
+_FAMILIES = (
+    *("served", "served_groups", "served_hybrid"),
+    *("served_latent", "served_sparse", "served_packed"),
+)
 #: What `launches` says of a geometry that was zeroed.
 ZEROED_BY_TABLE, ZEROED_BY_VIEWS = "zeroed by a table of addresses", "zeroed through views"
 _WHOLE_BLOCKS = "a block that is packed, or that several groups may own, is moved as a whole"

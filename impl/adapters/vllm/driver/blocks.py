@@ -6,11 +6,8 @@ from typing import Any
 
 import torch
 
-from kvexact.impl.adapters.vllm.driver.device import SimulatedDevice
 from kvexact.impl.adapters.vllm.driver.pool import Pool
 from kvexact.impl.adapters.vllm.driver.symbols import need
-
-_WORD = 4
 
 
 class Zeroer:
@@ -34,17 +31,9 @@ class Zeroer:
         known = inspect.signature(made.__init__).parameters
         self._zeroer = made(**{name: value for name, value in given.items() if name in known})
 
-    def zero(self, blocks: list[int], device: SimulatedDevice) -> None:
+    def zero(self, blocks: list[int]) -> None:
         """What the kernel does with the table, inside registered memory."""
-        if not blocks or self._zeroer._meta is None:
-            return
-        table = [part.tolist() for part in self._zeroer._meta if torch.is_tensor(part)]
-        addresses, *more = table
-        more = more or [[self._zeroer._meta[1]] * len(addresses)]  # once one size was that of all
-        strides, sizes = more[0], more[-1]
-        for at, stride, size in zip(addresses, strides, sizes, strict=True):
-            for block in blocks:
-                device.zero(at + block * stride * _WORD, size * _WORD)
+        self._zeroer.zero_block_ids(blocks)
 
 
 def copy_blocks(pool: Pool, pairs: list[list[int]]) -> None:

@@ -73,7 +73,7 @@ class SimulatedDevice(Device):
         self._runtime.memory.register(name, data, kind)
 
     def zero(self, target: int, size: int) -> None:
-        """Zero bytes, now. Raises `OutOfBounds`."""
+        """See `Device`. Raises `OutOfBounds`."""
         self._runtime.memory.fill(target, 0, size)
 
     # What the model does.

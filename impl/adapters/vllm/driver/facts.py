@@ -53,9 +53,10 @@ class HostRows:
             return cls(dense, host["capacity_bytes"])
         content = 0
         for number, group in enumerate(pool.layers):
-            tokens = pool.geometry["groups"][number]["block_size"]
+            of_group = pool.geometry["groups"][number]
+            slots = of_group["block_size"] // of_group["tokens_per_state"]
             layers = [layer.shape for shape in group for layer in shape]
-            content = max(content, sum(_content(shape, tokens) for shape in layers))
+            content = max(content, sum(_content(shape, slots) for shape in layers))
         align, parts = host["row_alignment"], host["chunk_blocks"]
         slots = host["capacity_bytes"] // _round_up(content * parts, align)
         return cls(dense, slots * _round_up(row_bytes(pool) * parts, align))
@@ -69,11 +70,11 @@ def row_bytes(pool: Pool) -> int:
 def logical_bytes(pool: Pool) -> int:
     """Bytes of all blocks, as the release has configured them."""
     sizes = [tensor.size for tensor in pool.kv_config.kv_cache_tensors]
-    return int(sizes[0] if release.layouts() is not None else sum(sizes))
+    return int(sizes[0] if release.is_one_buffer(pool.kv_config) else sum(sizes))
 
 
-def _content(shape: Shape, tokens: int) -> int:
-    return sum(shape.fields().values()) * (1 if shape.is_state else tokens * shape.kv_heads)
+def _content(shape: Shape, slots: int) -> int:
+    return sum(shape.fields().values()) * (1 if shape.is_state else slots * shape.kv_heads)
 
 
 def _round_up(value: int, multiple: int) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kvexact.impl.adapters.vllm.driver.packed import INDEX_KEYS
+from kvexact.impl.adapters.vllm.driver.packed import COMPRESSED, INDEX_KEYS
 from kvexact.impl.adapters.vllm.driver.pool import Layer, Pool
 from kvexact.impl.bounds import Bytes
 
@@ -39,7 +39,8 @@ class Fields:
         slots, parts = [], []
         for number, group in enumerate(pool.geometry["groups"]):
             state = pool.layers[number][0][0].shape.is_state
-            slots.append(1 if state else group["kernel_block_size"])
+            kernel = group["kernel_block_size"] // group["tokens_per_state"]
+            slots.append(1 if state else kernel)
             parts.append(group["block_size"] // group["kernel_block_size"])
         widths = [[[v.shape[-1] for v in s[0].values()] for s in group] for group in views]
         return cls(views, slots, parts, widths)
@@ -126,24 +127,23 @@ def _states(layer: Layer, widths: dict[str, int]) -> dict[str, Bytes]:
 
 
 def _rows(layer: Layer, widths: dict[str, int]) -> dict[str, Bytes]:
-    """Rows in one piece; keys of an indexer lie in a page before all of their scales."""
+    """Rows in one piece; or in a page first all rows, then the scales of all."""
     view: torch.Tensor = layer.view
     if view.ndim < _ROWS:
         view = view.unsqueeze(1)
     elif view.shape[1] != layer.shape.kv_heads:  # once tokens came before heads
         view = view.transpose(1, 2)
     rows = _as_bytes(view)
-    if layer.shape.page_format != INDEX_KEYS:
+    if layer.shape.page_format not in (INDEX_KEYS, COMPRESSED):
         return _in_order(rows, widths)
     blocks, heads, slots, _ = rows.shape
     page = rows.reshape(blocks, -1)
     assert np.shares_memory(page, rows)
-    found, start = {}, 0
-    for name, width in widths.items():
-        part = page[:, start : start + slots * width]
-        found[name] = part.reshape(blocks, heads, slots, width)
-        start += slots * width
-    return found
+    scales = slots * (sum(widths.values()) - widths["scale"])
+    first = page[:, :scales].reshape(blocks, heads, slots, -1)
+    found = _in_order(first, {name: width for name, width in widths.items() if name != "scale"})
+    rest = page[:, scales : scales + slots * widths["scale"]]
+    return found | {"scale": rest.reshape(blocks, heads, slots, -1)}
 
 
 def _in_order(content: Bytes, widths: dict[str, int]) -> dict[str, Bytes]:

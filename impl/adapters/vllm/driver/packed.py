@@ -8,6 +8,8 @@ LATENTS = {
     "fp8_ds_mla": {"latent": 512, "scale": 16, "rope": 128},
     "nvfp4_ds_mla": {"latent": 256, "rope": 64, "scale": 32},
 }
+#: Rows of a vector that stands for several tokens: in a page all of them, then their scales.
+COMPRESSED = "deepseek_v4"
 #: Keys and values in one row: bits of their elements.
 TURBOQUANT = {
     "turboquant_k8v4": (8, 4),
@@ -23,6 +25,8 @@ def packed_fields(page_format: str, head_size_k: int, head_size_v: int) -> dict[
     """Bytes of each field; None: a cell of this format is no such row."""
     if page_format == INDEX_KEYS:
         return {"latent": 128, "scale": 4}
+    if page_format == COMPRESSED:
+        return {"latent": 448, "rope": 128, "scale": 8}
     if page_format not in TURBOQUANT:
         return LATENTS.get(page_format)
     key, value = TURBOQUANT[page_format]

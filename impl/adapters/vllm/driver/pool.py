@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from kvexact.impl.adapters.vllm.driver import release, rows
+from kvexact.impl.adapters.vllm.driver import release, rows, sparse
 from kvexact.impl.adapters.vllm.driver.shapes import Shape, read_shapes
 from kvexact.impl.adapters.vllm.driver.symbols import need
 
@@ -124,7 +124,8 @@ def lay_out(geometry: dict[str, Any], *, prefers_one_buffer: bool) -> Pool:
     cross = release.shares_one_buffer(attention, prefers=prefers_one_buffer)
     known = release.layouts()
     if known is None:
-        expected = release.LEGACY_CROSS if cross else release.LEGACY
+        side_by_side = cross or release.is_one_buffer(kv_config)
+        expected = release.LEGACY_CROSS if side_by_side else release.LEGACY
         if geometry["order"] not in expected:
             raise Unfit(f"this release lays these layers out as {' or '.join(expected)}")
     return Pool(geometry, config, kv_config, specs, groups, layers, attention, cross)
@@ -173,15 +174,17 @@ def _specs(
         size = _natural_block_size(geometry, g, shapes)
         kind = _kind(g - full, geometry["blocks"])
         for shape in shapes[g]:
-            own = _backend_of(group, shape)
+            own = _backend_of(geometry, group, shape)
             for _ in range(shape.layers):
-                if shape.is_state:
+                name = f"model.layers.{len(specs)}.attn"
+                if sparse.is_sparse(geometry):
+                    spec = sparse.spec(name, group, shape, config, own)
+                elif shape.is_state:
                     spec = release.state_spec(shape, group["block_size"])
                 elif shape.is_row:
                     spec = rows.spec(shape, config, size, kind, own)
                 else:
                     spec = release.attention_spec(shape, size, kind, own)
-                name = f"model.layers.{len(specs)}.attn"
                 specs[name], names[name] = spec, replace(shape, layers=1)
     return specs, names
 
@@ -194,8 +197,10 @@ def _kind(number: int, blocks: int) -> int:
     return min(number, 1 if blocks % 2 else 2)
 
 
-def _backend_of(group: dict[str, Any], shape: Shape) -> Any:
+def _backend_of(geometry: dict[str, Any], group: dict[str, Any], shape: Shape) -> Any:
     """The backend of a group's layer set, whose kernels take the blocks of the group."""
+    if sparse.is_sparse(geometry):
+        return sparse.backend(group, shape)
     own = rows.backend(shape.page_format) if shape.is_row else release.backend()
     kernel = group["kernel_block_size"]
     return own if kernel == group["block_size"] else release.with_kernel_blocks(own, kernel)
@@ -292,7 +297,7 @@ def _attention_groups(
         of_group = geometry["groups"][number]
         attention.append(
             [
-                release.attention_group(n, s, number, _backend_of(of_group, shapes[n[0]]))
+                release.attention_group(n, s, number, _backend_of(geometry, of_group, shapes[n[0]]))
                 for s, n in by_spec.items()
             ]
         )

@@ -54,6 +54,15 @@ def layouts() -> Any:
     return find("vllm.v1.kv_cache_layout:KVCacheLayout")
 
 
+def is_one_buffer(kv_config: Any) -> bool:
+    """Whether all layers lie in one buffer by the configuration; a connector may ask for one too.
+
+    So it is wherever there are layouts; once, where unequal pages lie side by side in a block.
+    """
+    strides = {getattr(tensor, "block_stride", 0) for tensor in kv_config.kv_cache_tensors}
+    return layouts() is not None or strides != {0}
+
+
 def splits_halves() -> bool:
     """Whether a page holds all keys before all values, by the shape that the backend publishes."""
     shape_of = getattr(backend(), "get_kv_cache_shape", None)

@@ -11,14 +11,19 @@ from typing import Any
 import torch
 
 from kvexact.impl.adapters.vllm.driver import release
-from kvexact.impl.adapters.vllm.driver.packed import INDEX_KEYS, LATENTS, TURBOQUANT
+from kvexact.impl.adapters.vllm.driver.packed import (
+    COMPRESSED,
+    INDEX_KEYS,
+    LATENTS,
+    TURBOQUANT,
+)
 from kvexact.impl.adapters.vllm.driver.shapes import Shape
 from kvexact.impl.adapters.vllm.driver.symbols import need
 
 _BACKENDS = "vllm.v1.attention.backends"
 
 
-class _Layer:
+class ModelLayer:
     """A layer of a model, as far as its spec asks: with its class' methods; all else is None."""
 
     non_causal_multi_token_decode = False
@@ -45,7 +50,7 @@ def backend(page_format: str) -> Any:
 def formats() -> list[str]:
     """Page formats of such layers that a release has, beside plain ones."""
     known = [*_sparse().supported_kv_cache_dtypes, *_turboquant().supported_kv_cache_dtypes]
-    return [*(name for name in (*LATENTS, *TURBOQUANT) if name in known), INDEX_KEYS]
+    return [*(name for name in (*LATENTS, *TURBOQUANT) if name in known), INDEX_KEYS, COMPRESSED]
 
 
 def packed_order() -> str:
@@ -82,13 +87,13 @@ def spec(shape: Shape, config: Any, block_size: int, kind: int, own: Any) -> Any
 def _latents(shape: Shape, config: Any, window: int | None, own: Any) -> Any:
     made = need("vllm.model_executor.layers.attention.mla_attention:MLAAttention")
     given = {"kv_cache_dtype": shape.cache_dtype, "head_size": shape.head_size_k}
-    layer = _Layer(made, attn_backend=own, sliding_window=window, **given)
+    layer = ModelLayer(made, attn_backend=own, sliding_window=window, **given)
     return made.get_kv_cache_spec(layer, config)
 
 
 def _packed(shape: Shape, config: Any, own: Any) -> Any:
     made = need("vllm.model_executor.layers.attention.attention:Attention")
-    layer = _Layer(
+    layer = ModelLayer(
         made,
         attn_backend=own,
         attn_type=need("vllm.v1.attention.backend:AttentionType").DECODER,
@@ -105,7 +110,7 @@ def _index_keys(shape: Shape, config: Any) -> Any:
     """Keys of a sparse model's indexer; their scales count as part of the head."""
     made = need("vllm.model_executor.models.deepseek_v2:DeepseekV32IndexerCache")
     head = sum(shape.fields().values())
-    layer = _Layer(made, head_dim=head, dtype=torch.uint8, cache_config=config.cache_config)
+    layer = ModelLayer(made, head_dim=head, dtype=torch.uint8, cache_config=config.cache_config)
     return made.get_kv_cache_spec(layer, config)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from kvexact.impl.adapters.vllm.driver import release
 from kvexact.impl.adapters.vllm.driver.pool import Pool, Unfit
 from kvexact.impl.adapters.vllm.driver.script_moves import moves
-from kvexact.impl.adapters.vllm.driver.script_words import imports, layers, written
+from kvexact.impl.adapters.vllm.driver.script_words import folded, imports, layers, written
 
 _CONFIG = """
 config = VllmConfig()
@@ -40,12 +40,24 @@ for name, view in views.items():
 """
 
 
+def backends_of(pool: Pool) -> list[str]:
+    """The backend of each layer, in the order of the layers."""
+    of_name = {
+        name: group.backend.__name__
+        for of_group in pool.groups
+        for group in of_group
+        for name in group.layer_names
+    }
+    return [of_name[name] for name in pool.specs]
+
+
 class Script:
     """What a trace comes to, for a geometry that a release has laid out.
 
     Args:
         call: the target's session; what it "shows", "scales" for views at opening, else "ops";
-            "ops" as (kind, content) of "offload", "restore" and "copy_blocks", block ids in them.
+            "ops" as (kind, content) of "offload", "restore", "copy_blocks" and "zero", block ids
+            in them.
     """
 
     def __init__(self, pool: Pool, call: dict[str, Any]) -> None:
@@ -101,11 +113,13 @@ class Script:
             yield f"views = allocate_kv_cache(kv_config, torch.device(DEVICE), {layout}, {sizes})"
             return
         unequal = any(hasattr(g.kv_cache_spec, "kv_cache_specs") for g in self._pool.kv_groups)
-        backends = {group.backend.__name__ for of_group in self._pool.groups for group in of_group}
-        if len(backends) > 1:
-            raise Unfit("layers of several backends are not told")
+        backends = backends_of(self._pool)
+        if len(set(backends)) > 1 and not unequal:
+            raise Unfit("groups of several backends are not told")
+        if len(set(backends)) > 1:
+            yield folded(f"takes = dict(zip(specs, [{', '.join(backends)}]))")
         yield _RUNNER.format(
-            backend=backends.pop(),
+            backend=backends[0] if len(set(backends)) == 1 else "takes[name]",
             names="[name]" if unequal else "group.layer_names",
             of=".kv_cache_specs[name]" if unequal else "",
             first="" if unequal else "[:1]",

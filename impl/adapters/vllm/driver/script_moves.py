@@ -1,13 +1,13 @@
 """What of a program moves bytes: a connector, random bytes, transfers, block copies, comparison."""
 
 from collections.abc import Iterator
-from inspect import getsource
+from inspect import getsource, signature
 from typing import Any
 
 from kvexact.impl.adapters.vllm.driver import release
 from kvexact.impl.adapters.vllm.driver.facts import HostRows
 from kvexact.impl.adapters.vllm.driver.offload import chunked, extra_config, transfers
-from kvexact.impl.adapters.vllm.driver.pool import Pool
+from kvexact.impl.adapters.vllm.driver.pool import Pool, Unfit
 from kvexact.impl.adapters.vllm.driver.script_words import folded
 from kvexact.impl.adapters.vllm.driver.simple import disk_options, is_on_disk
 from kvexact.impl.adapters.vllm.driver.symbols import need
@@ -37,11 +37,17 @@ worker = connector.connector_worker.worker
 """
 _BYTES = """
 def fill():  # other random bytes everywhere
-    for view in views.values():
-        {empty}.set_({first}.untyped_storage()).random_(){wait}
+    {each}:
+        {random}
 {later}def content(name, block):  # the bytes of a layer in a block
     {content}
 fill()
+"""
+_BYTES_ONCE = """
+{each}:  # random bytes everywhere
+    {random}
+def content(name, block):  # the bytes of a layer in a block
+    {content}
 """
 _PART = "{view}.unflatten(0, ({blocks}, -1))[block].flatten().view(torch.uint8).clone()"
 _LATER = """
@@ -50,6 +56,12 @@ def later(work):  # by the model's stream, behind what takes a while
     work()
 finish = torch.cuda.synchronize
 """
+#: Zeroed blocks of a group's layers have no other bytes, and other blocks all that they had.
+_ZEROED = (
+    'wrong += [f"{{n}}, block {{b}}: {{bad}} bytes wrong" for (n, b), was in before.items() '
+    "if (bad := int((content(n, b) != was * (b not in {blocks})).sum())) "
+    "and (b not in {blocks} or n in groups[{group}].layer_names)]"
+)
 #: Bytes of layers in blocks beside what they should be.
 _COMPARE = (
     'wrong += [f"{{n}}, block {{b}}: {{bad}} bytes wrong" for {each} '
@@ -60,13 +72,21 @@ _COMPARE = (
 def moves(pool: Pool, call: dict[str, Any]) -> Iterator[str]:
     """The lines, behind those that make views."""
     kinds = [kind for kind, _ in call["ops"]]
-    if call["target"] != "views" and {"offload", "restore"}.intersection(kinds):
+    moving = bool({"offload", "restore"}.intersection(kinds))
+    if call["target"] != "views" and moving:
         yield _connector(pool, call)
-    yield _bytes(pool, cuda=call["device"] == "cuda", of_order=call["of_order"])
+    cuda = call["device"] == "cuda"
+    yield _bytes(pool, again=moving, cuda=cuda, of_order=call["of_order"])
+    if "zero" in kinds:
+        yield _zeroer(pool)
     for number, (kind, what) in enumerate(call["ops"]):
-        yield from (
-            _copies(*what) if kind == "copy_blocks" else _moved(pool, call, 10 * number, kind, what)
-        )
+        match kind:
+            case "zero":
+                yield from _zeroed(pool, call, *what)
+            case "copy_blocks":
+                yield from _copies(*what)
+            case _:
+                yield from _moved(pool, call, 10 * number, kind, what)
 
 
 def _connector(pool: Pool, call: dict[str, Any]) -> str:
@@ -83,17 +103,46 @@ def _connector(pool: Pool, call: dict[str, Any]) -> str:
     return _OFFLOAD.format(extra=extra_config(pool, capacity), register=register)
 
 
-def _bytes(pool: Pool, *, cuda: bool, of_order: bool) -> str:
+def _zeroer(pool: Pool) -> str:
+    if release.layouts() is not None:
+        raise Unfit("zeroing is told where a runner has groups of its own")
+    sizes = [group["kernel_block_size"] for group in pool.geometry["groups"]]
+    given = {
+        "device": "torch.device(DEVICE)",
+        "pin_memory": "False",
+        "attn_groups_iter": "sum(attention, [])",
+        "kernel_block_sizes": f"{sizes}",
+        "cache_dtype": "cache.cache_dtype",
+        "static_forward_context": "{n: SimpleNamespace(kv_cache=v) for n, v in views.items()}",
+    }
+    known = signature(need("vllm.v1.worker.utils:KVBlockZeroer").__init__).parameters
+    words = [f"{name}={word}" for name, word in given.items() if name in known]
+    return folded(f"zeroer = KVBlockZeroer({', '.join(words)})")
+
+
+def _zeroed(pool: Pool, call: dict[str, Any], group: int, blocks: list[int]) -> Iterator[str]:
+    """Blocks are zeroed; nothing else is."""
+    count = pool.geometry["blocks"]
+    yield f"before = {{(n, b): content(n, b) for n, b in product(views, range({count}))}}"
+    wait = "; torch.cuda.synchronize()" if call["device"] == "cuda" else ""
+    yield f"zeroer.zero_block_ids({blocks}){wait}"
+    yield folded(_ZEROED.format(group=group, blocks=blocks))
+
+
+def _bytes(pool: Pool, *, again: bool, cuda: bool, of_order: bool) -> str:
+    """Random bytes, ``again`` wherever others are needed."""
     lists = release.layouts() is None and any(layer.shape.is_state for layer in pool.every_layer)
     part = _PART.format(view="view" if lists else "views[name]", blocks=pool.geometry["blocks"])
-    return _BYTES.format(
-        empty="torch.empty(0, dtype=torch.uint8, device=DEVICE)",
-        first="(view[0] if isinstance(view, list) else view)" if lists else "view",
+    empty = "torch.empty(0, dtype=torch.uint8, device=DEVICE)"
+    first = "(view[0] if isinstance(view, list) else view)" if lists else "view"
+    wait = "; torch.cuda.synchronize()" if cuda and not of_order else ""
+    return (_BYTES if again else _BYTES_ONCE).format(
+        each="for view in views.values()",
+        random=f"{empty}.set_({first}.untyped_storage()).random_(){wait}",
         content=f"parts = views[name] if isinstance(views[name], list) else [views[name]]\n"
         f"    return torch.cat([{part} for view in parts])"
         if lists
         else f"return {part}",
-        wait="; torch.cuda.synchronize()" if cuda and not of_order else "",
         later=_LATER.lstrip("\n") if cuda and of_order else "",
     )
 

@@ -143,7 +143,7 @@ class Session:
             return
         if self._zeroer is None:
             self._zeroer = blocks.Zeroer(self._pool)
-        self._zeroer.zero(call["blocks"], self._device)
+        self._zeroer.zero(call["blocks"])
 
     def _write(self, call: dict[str, Any]) -> None:
         shapes = self._fields.row_shapes(call["group"], len(call["slots"]))

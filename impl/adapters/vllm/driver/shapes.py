@@ -5,7 +5,12 @@ from typing import Any
 
 import torch
 
-from kvexact.impl.adapters.vllm.driver.packed import INDEX_KEYS, TURBOQUANT, packed_fields
+from kvexact.impl.adapters.vllm.driver.packed import (
+    COMPRESSED,
+    INDEX_KEYS,
+    TURBOQUANT,
+    packed_fields,
+)
 
 _BITS = {"fp32": 32, "fp16": 16, "bf16": 16}
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -58,6 +63,8 @@ class Shape:
     @property
     def cache_dtype(self) -> str:
         """What a user writes as the cache's type."""
+        if self.page_format == COMPRESSED:
+            return "fp8_ds_mla"
         is_auto = self.page_format in _DTYPES or self.page_format == INDEX_KEYS
         return "auto" if is_auto else self.page_format
 

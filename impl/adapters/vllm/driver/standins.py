@@ -1,4 +1,4 @@
-"""Stand-ins for what only a GPU has: events, streams, copies, pinning. Nothing else is replaced.
+"""Stand-ins for what only a GPU has: events, streams, copies, a kernel, pinning; for nothing else.
 
 What they do ends in a `Device`. The one here does all work at once; `device.py` has one on which
 work is pending.
@@ -29,6 +29,8 @@ _REGISTRATIONS = {
 _WITH_THREADS = ("copy_backend", "disk_backend")
 #: When a batched copy may read its sources, in the driver's numbers: in stream order, at any time.
 _STREAM_ORDER, _ANY_ORDER = 1, 3
+#: Bytes of what a zeroing kernel counts in.
+_WORD = 4
 #: Target, source and number of bytes of each.
 Copies = list[tuple[int, int, int]]
 
@@ -81,6 +83,10 @@ class Device:
     def copy_in_thread(self, copies: Copies, stream: "Stream", order: int) -> None:
         """The same on a thread of the release's own."""
         self.copy(copies, stream, order)
+
+    def zero(self, target: int, size: int) -> None:
+        """Zero bytes, now."""
+        ctypes.memset(target, 0, size)
 
     def record(self, event: "Event", stream: "Stream") -> None:
         """Capture what is in a stream."""
@@ -172,6 +178,7 @@ def install(device: Device) -> None:
     disk = find("vllm.v1.simple_kv_offload.disk_backend")
     if hasattr(disk, "pin_tensor"):
         disk.pin_tensor = lambda _tensor: None
+    need("vllm.v1.worker.utils:KVBlockZeroer").zero_block_ids = zero_block_ids(device)
     for made, names in _REGISTRATIONS.items():
         _as_on_a_gpu(need(made), names)
 
@@ -203,6 +210,21 @@ def batch_memcpy(device: Device) -> Any:
         return 0
 
     return copy
+
+
+def zero_block_ids(device: Device) -> Any:
+    """In place of a kernel: what it does with its table of addresses, strides and sizes."""
+
+    def zero(zeroer: Any, blocks: list[int]) -> None:
+        if not blocks or zeroer._meta is None:
+            return
+        addresses, *more = (part.tolist() for part in zeroer._meta if torch.is_tensor(part))
+        more = more or [[zeroer._meta[1]] * len(addresses)]  # once one size was that of all
+        for at, stride, size in zip(addresses, more[0], more[-1], strict=True):
+            for block in blocks:
+                device.zero(at + block * stride * _WORD, size * _WORD)
+
+    return zero
 
 
 def _take_turns(device: Device) -> None:
