@@ -43,11 +43,11 @@ class Runtime:
         self._streams = Streams()
         self._freed: set[int] = set()
         self.legacy = self._streams.legacy
-        self._keys = _keys(0)
+        self._keys: Iterator[Key] = zip(repeat(0), count())
 
     def begin(self, op: int) -> None:
         """From now on calls belong to this op; they are named (op, 0), (op, 1) and so on."""
-        self._keys = _keys(op)
+        self._keys = zip(repeat(op), count())
         if self._notes is not None:
             self._notes.append(Note(op, -1, "", "", "begun"))
 
@@ -254,8 +254,3 @@ class Runtime:
         assert self._notes is not None
         waits = tuple(dict.fromkeys(action.key[0] for action in after))
         self._notes.append(Note(*key, what, stream.name, did, waits))
-
-
-def _keys(op: int) -> Iterator[Key]:
-    """The names of an op's calls, one after the other."""
-    return zip(repeat(op), count())

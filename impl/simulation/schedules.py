@@ -74,7 +74,7 @@ class Point(NamedTuple):
 
 def whole(sizes: Sequence[int]) -> list[Part]:
     """All items in one part."""
-    pieces = [Piece(item, 0, size) for item, size in enumerate(sizes) if size]
+    pieces = [made(Piece, (item, 0, size)) for item, size in enumerate(sizes) if size]
     return [pieces] if pieces else []
 
 
