@@ -180,31 +180,21 @@ class Transfers:
 
     def _describe(self, transfer: Transfer) -> tuple[list[Descriptor], list[int]]:
         """What is moved, layer after layer where these go one by one, and the ends of these."""
-        row_bytes, to_pool = self.plan.row_bytes, transfer.to_pool
-        jobs = [
-            (self.groups[job.group], [*zip(*self.places(job, to_pool=to_pool), strict=True)])
-            for job in transfer.jobs
-        ]
-        if self.order.by_layer(transfer):
-            count = max([len(group.layers) for group, _ in jobs])
-            turns = [
-                [
-                    (group.layers[layer], places)
-                    for group, places in jobs
-                    if layer < len(group.layers)
-                ]
-                for layer in range(count)
-            ]
-        else:
-            turns = [[(group.whole, places) for group, places in jobs]]
+        by_layer, row_bytes = self.order.by_layer(transfer), self.plan.row_bytes
+        jobs = []
+        for job in transfer.jobs:
+            group = self.groups[job.group]
+            places = [*zip(*self.places(job, to_pool=transfer.to_pool), strict=True)]
+            jobs.append((group.layers if by_layer else (group.whole,), places))
         found: list[Descriptor] = []
         ends = []
-        for turn in turns:
-            for runs, places in turn:
-                found += [
-                    (pool + block * stride, host + slot * row_bytes + part * part_stride, nbytes)
-                    for block, slot, part in places
-                    for pool, stride, host, part_stride, nbytes in runs
-                ]
+        for turn in range(max([len(turns) for turns, _ in jobs])):
+            for turns, places in jobs:
+                if turn < len(turns):
+                    found += [
+                        (pool + block * stride, host + slot * row_bytes + part * step, nbytes)
+                        for block, slot, part in places
+                        for pool, stride, host, step, nbytes in turns[turn]
+                    ]
             ends.append(len(found))
         return found, ends
