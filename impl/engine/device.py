@@ -111,11 +111,11 @@ class Device(ABC):
         buffers = self._buffers
         while number >= len(buffers):
             buffers.append(self._make_scratch(len(buffers), SCRATCH_BYTES))
-        self.scratch = buffers[number]
-        if nbytes > len(self.scratch.bytes):
-            self.scratch = self._make_scratch(number, 1 << (nbytes - 1).bit_length())
-            buffers[number] = self.scratch
-        return self.scratch
+        scratch = buffers[number]
+        if nbytes > len(scratch.bytes):
+            scratch = buffers[number] = self._make_scratch(number, 1 << (nbytes - 1).bit_length())
+        self.scratch = scratch
+        return scratch
 
     @abstractmethod
     def _make_scratch(self, number: int, nbytes: int) -> Scratch:

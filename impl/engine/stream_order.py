@@ -144,10 +144,11 @@ class StreamOrder(InOrder):
 
     def stage(self, nbytes: int) -> Scratch:
         """See `InOrder`."""
-        self.buffer = self.next_buffer()
-        if self.buffer in self.used:
-            self.reuse(self.used[self.buffer])
-        return self.device.scratch_of(nbytes, self.buffer)
+        buffer = self.buffer = self.next_buffer()
+        mark = self.used.get(buffer)
+        if mark is not None:
+            self.reuse(mark)
+        return self.device.scratch_of(nbytes, buffer)
 
     def blocks(self, slots: Sequence[Slot | None]) -> Sequence[int]:
         """See `InOrder`."""

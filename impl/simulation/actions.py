@@ -224,11 +224,6 @@ class Action:
                 self.phases[part] = _WRITTEN
         self.done = True
 
-    def forget(self) -> None:
-        """It has ended: an event that still names it keeps nothing else in memory."""
-        self.items = self.after = self.parts = ()
-        self.later.clear()
-
     def _read(self, part: int, memory: Memory) -> list[bytes]:
         if self.sides is not None and are_kept(self.sides):
             return read(self.items, self.parts[part], self.sides)

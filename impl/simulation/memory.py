@@ -100,12 +100,20 @@ class Memory:
 
     def find(self, start: int, nbytes: int) -> Area:
         """The area that holds all of these bytes. Raises `OutOfBounds`."""
-        area = self._areas.get(start)  # most ranges are at the start of one
-        if area is None and (index := bisect_right(self._starts, start)):
-            area = self._sorted[index - 1]
-        if area is not None and start + nbytes <= area.end:
-            return area
+        index = bisect_right(self._starts, start) - 1
+        if index >= 0:
+            area = self._sorted[index]
+            if start + nbytes <= area.end:
+                return area
         raise OutOfBounds(f"{nbytes} bytes at {self._place(start)} are outside registered memory")
+
+    def require(self, places: Sequence[Range]) -> None:
+        """Raise `OutOfBounds` unless each of these ranges is in one registered area."""
+        areas = self._areas
+        for start, nbytes in places:
+            area = areas.get(start)  # most are whole areas
+            if area is None or start + nbytes > area.end:
+                self.find(start, nbytes)
 
     def _place(self, start: int) -> str:
         """An address as an offset from the nearest area: the same in every run."""

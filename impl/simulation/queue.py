@@ -163,7 +163,9 @@ class Queue:
             later.missing -= 1
             if not later.missing and later.order is _STREAM:
                 self.open.append(later)
-        action.forget()
+        # An event that still names it keeps nothing else in memory.
+        action.items = action.after = action.parts = ()
+        action.later.clear()
 
     def state(self) -> Hashable:
         """Equal for two runs of a program whose device is in the same state."""

@@ -86,8 +86,8 @@ def writes(item: Work, start: int, end: int) -> tuple[Range, ...] | None:
 
 def call(item: Call | Tasks, memory: Memory, start: int, end: int) -> None:
     """Run a call, or some of the tasks, the ranges checked before. Raises `OutOfBounds`."""
-    for place, nbytes in (*(item.reads or ()), *(item.writes or ())):
-        memory.find(place, nbytes)
+    memory.require(item.reads or ())
+    memory.require(item.writes or ())
     if isinstance(item, Tasks):
         item.function(start, end)
     else:
