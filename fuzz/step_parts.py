@@ -5,6 +5,7 @@ Good ones, and bad ones for an op that is to be refused.
 
 from collections.abc import Sequence
 from itertools import starmap
+from typing import Any
 
 from kvexact.fuzz.choose import Chooser, chance, pick, sample
 from kvexact.fuzz.names import Names
@@ -19,6 +20,14 @@ NOWHERE = (-1, 2**31)
 _RUN_MOST = 8
 #: Most rows of a large write: more than a wave of a kernel.
 _ROWS_MOST = 160
+
+
+def insert_bad(chooser: Chooser, blocks: list[Any], bad: Block) -> None:
+    """Put a bad block among others; at times twice, so that two reasons to refuse it compete."""
+    place = chooser.below(len(blocks) + 1)
+    blocks.insert(place, bad)
+    if place == 0 and len(blocks) > 2:
+        blocks[-1] = bad
 
 
 class Parts:
@@ -75,7 +84,7 @@ class Parts:
             extra = self._bad_block(chooser, group)
             if blocks and chance(chooser, 20):
                 extra = blocks[0]
-            blocks.insert(chooser.below(len(blocks) + 1), extra)
+            insert_bad(chooser, blocks, extra)
         return blocks
 
     def _slots(self, chooser: Chooser, group: int, *, bad: bool) -> list[Slot | None]:

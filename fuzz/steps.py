@@ -7,7 +7,7 @@ from itertools import pairwise
 from kvexact.fuzz.choose import Chooser, chance, pick, sample, weighted
 from kvexact.fuzz.family import TIMED_WEIGHTS, Family
 from kvexact.fuzz.names import Names
-from kvexact.fuzz.step_parts import NOWHERE, Parts
+from kvexact.fuzz.step_parts import NOWHERE, Parts, insert_bad
 from kvexact.impl.named import made
 from kvexact.impl.target import Target
 from kvexact.refmodel.cache import Cache
@@ -122,7 +122,7 @@ class Steps(Parts):
         if illegal:
             owned = [block for block, owner in enumerate(owners) if owner is not None]
             bad = pick(chooser, (*owned, *blocks, self._geometry.blocks, *NOWHERE))
-            blocks.insert(chooser.below(len(blocks) + 1), bad)
+            insert_bad(chooser, blocks, bad)
         zero = chance(chooser, self._mix.zero_percent)
         return Allocate(op_id, chooser.below(len(self._groups)), tuple(blocks), zero)
 
@@ -188,6 +188,8 @@ class Steps(Parts):
             moves = [made(Move, (block, slot, part)) for block, (slot, part) in pairs]
             if nth == bad_job and not bad_block and moves:
                 moves[0] = self._bad_place(chooser, moves[0])
+            if bad_block and len(moves) > 2:  # a place twice, too: two reasons compete
+                moves[-1] = made(Move, (moves[-1].block, *moves[0][1:]))
             jobs.append(made(Job, (group, tuple(moves))))
         return Offload(op_id, tuple(jobs))
 
@@ -222,6 +224,8 @@ class Steps(Parts):
         slots = sample(chooser, held, 1 + chooser.below(2))
         if illegal:
             slots.append(pick(chooser, (*range(len(holders) + 1), *NOWHERE)))
+            if len(slots) > 2:  # twice: two reasons compete
+                slots[0] = slots[-1]
         return Evict(op_id, tuple(slots))
 
     def _reset(self, _chooser: Chooser, op_id: int, *, illegal: bool) -> Op:  # noqa: ARG002 - as all

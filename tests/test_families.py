@@ -16,8 +16,9 @@ from kvexact.fuzz.dimensions import VALUES, Draft, GroupDraft, LayerSetDraft, bu
 from kvexact.fuzz.families import FAMILIES, SERVING
 from kvexact.fuzz.features import FEATURES
 from kvexact.fuzz.sizes import block_bytes
+from kvexact.impl.engine.cache import Cache
 from kvexact.impl.engine.engine import CpuEngine
-from kvexact.refmodel.ops import BLOCK_OPS, OP_REASONS
+from kvexact.refmodel.ops import BLOCK_OPS, OP_REASONS, Allocate, Evict, Free, Offload, Zero
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.spec import GEOMETRY_REASONS, PAGE_FORMATS, Refused
 
@@ -50,6 +51,45 @@ def test_byte_families_are_not_vacuous(name):
     assert counts.geometries["accepted"] >= 30
     assert all(counts.ops[kind, "acted"] for kind in kinds)
     assert {kind for kind, _ in counts.ops} == kinds
+
+
+def _owner_of(cache, op):
+    cache.blocks.require_owned(cache.blocks.group(op.group), cache.blocks.ids(op.blocks))
+
+
+def _owners_of_jobs(cache, op):
+    for job in cache.host.moves(cache.blocks, op.jobs):
+        cache.blocks.require_owned(job.group, job.blocks)
+
+
+@pytest.mark.parametrize(
+    ("kind", "too_early"),
+    [
+        (Allocate, lambda cache, op: cache.blocks.require_free(0, cache.blocks.ids(op.blocks))),
+        (Free, _owner_of),
+        (Zero, _owner_of),
+        (Evict, lambda cache, op: cache.host.require_used(cache.host.ids(op.host_slots))),
+        (Offload, _owners_of_jobs),
+    ],
+)
+def test_ops_that_two_reasons_refuse_show_which_comes_first(kind, too_early):
+    """What is named twice is refused for that, whoever owns it."""
+
+    class Hasty(Cache):
+        def apply(self, op, rows):
+            if type(op) is kind:
+                too_early(self, op)
+            return super().apply(op, rows)
+
+    class HastyEngine(CpuEngine):
+        cache = Hasty
+
+    for seed in range(300):
+        example = run_example(HastyEngine(), FAMILIES["refusals"], Prng(seed), Counts())
+        if example.wrong is not None:
+            break
+    assert example.wrong is not None
+    assert (example.wrong.outcome, example.wrong.want) == ("refusal", "duplicate")
 
 
 def test_the_planning_family_meets_every_reason_and_both_verdicts():
