@@ -87,13 +87,11 @@ class Cache:
         if not slots:
             return
         start = _rows_start(len(slots))
-        nbytes = start + sum([data.size for data in rows])
+        cells = b"".join([data.tobytes() for data in rows])
+        nbytes = start + len(cells)
         scratch = self.order.stage(nbytes)
         scratch.words[: len(slots)] = slots
-        end = start
-        for data in rows:
-            start_of_set, end = end, end + data.size
-            scratch.memory[start_of_set:end] = data.ravel().data
+        scratch.memory[start:nbytes] = cells
         self.device.push(COMPUTE, nbytes)
         self._scatter("write", index, op.slots, start)
 

@@ -72,7 +72,7 @@ class Codecs:
         places = self._stage(index, slots, _TYPE_BYTES[value_type])
         device, scratch, kind = self.device, self.device.scratch, VALUE_TYPES.index(value_type)
         for start, data in zip(places.values, rows, strict=True):
-            scratch.bytes[start : start + data.size] = data.reshape(-1)
+            scratch.memory[start : start + data.size] = data.tobytes()
         device.push(COMPUTE, places.cells)
         cells = scratch.device + places.cells
         for one, start in zip(self.coded(index), places.values, strict=True):
