@@ -207,12 +207,17 @@ class StreamOrder(InOrder):
         """See `InOrder`."""
         end = self.jobs[self.op] = self.used[self.buffer] = self.end_of_job(marks)
         if transfer.to_pool:
-            self.fetched.update(dict.fromkeys(transfer.slots, end))
+            for slot in transfer.slots:
+                self.fetched[slot] = end
             for job in transfer.jobs:
-                self.loaded.update(dict.fromkeys(job.blocks, made(Loaded, (job.group, marks))))
+                loaded = made(Loaded, (job.group, marks))
+                for block in job.blocks:
+                    self.loaded[block] = loaded
         else:
-            self.filled.update(dict.fromkeys(transfer.slots, end))
-            self.stored.update(dict.fromkeys(transfer.blocks, end))
+            for slot in transfer.slots:
+                self.filled[slot] = end
+            for block in transfer.blocks:
+                self.stored[block] = end
 
     def is_done(self, op: int) -> bool:
         """See `InOrder`."""
@@ -270,4 +275,4 @@ def _newest(marks: Sequence[Mark]) -> Sequence[Mark]:
         known = newest.get(mark.stream)
         if known is None or known.number < mark.number:
             newest[mark.stream] = mark
-    return [newest[stream] for stream in sorted(newest)]
+    return [newest[stream] for stream in STREAMS if stream in newest]

@@ -38,9 +38,9 @@ class Moves(NamedTuple):
 
 
 def _within(what: str, values: Sequence[int], count: int) -> None:
-    if values and (min(values) < 0 or max(values) >= count):
-        outside = next(value for value in values if not 0 <= value < count)
-        raise Refused("range", f"{what} {outside} of {count}")
+    for value in values:
+        if not 0 <= value < count:
+            raise Refused("range", f"{what} {value} of {count}")
 
 
 def distinct(what: str, values: Sequence[object]) -> None:
