@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,6 +131,19 @@ def test_example_declares_what_it_refuses(geometry: Geometry, text: str) -> None
 @pytest.mark.parametrize("page_format", PAGE_FORMATS)
 def test_example_is_asked_about_its_formats_only(page_format: str) -> None:
     assert ExampleCache.fits(small(page_format=page_format)) == (page_format in BITS)
+
+
+def test_example_bug_is_shown_in_the_readme(tmp_path: Path) -> None:
+    """Its command prints what stands below it, but for the name of the run's folder."""
+    text = (Path(__file__).parents[1] / "README.md").read_text()
+    command, printed = re.findall(r"^```(?:sh)?\n(.*?)```$", text, re.MULTILINE | re.DOTALL)[2:4]
+    words = command.split()
+    assert words[:2] == ["kvexact", "fuzz"]
+    done = CliRunner().invoke(main, [*words[1:], "--artifacts", str(tmp_path)])
+    lines = printed.splitlines()
+    assert "\n".join(lines[:-1]) in done.stdout
+    (trace,) = tmp_path.glob("*/*.json")
+    assert f"/{trace.name} " in lines[-1]
 
 
 def test_example_bug_is_found(tmp_path: Path) -> None:
