@@ -63,13 +63,15 @@ def served_hybrid(chooser: Chooser) -> Geometry:
     """Attention and states: pages of states padded to those of attention, or of latent vectors."""
     is_latent = chance(chooser, 25)
     first = _latents(chooser) if is_latent else _layers(chooser)
+    other = first if is_latent else _resized(chooser, first)
     state = LayerSetDraft(
         first.layers,
         head_size_k=pick(chooser, (8, 16, 48)),
         head_size_v=pick(chooser, (16, 32, 100)),
         page_format=pick(chooser, _STATES),
     )
-    sets = (first, state, state)[: pick(chooser, (2, 2, 3))]
+    kinds = ((first, state), (first, state), (first, state, state), (first, other, state))
+    sets = pick(chooser, kinds)
     if chance(chooser, 50):
         sets = sets[::-1]
     draft = _agreed(_pool(chooser, _one_each(pick(chooser, (16, 32)), sets)))

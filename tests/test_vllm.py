@@ -28,7 +28,18 @@ from kvexact.impl.adapters.vllm.home import LISTED, Home
 from kvexact.impl.adapters.vllm.known import FINDINGS, Known, Seen, known_findings, known_of
 from kvexact.impl.adapters.vllm.process import end_all, process_of
 from kvexact.impl.target import Target, Unavailable
-from kvexact.refmodel.ops import Allocate, Job, Move, Offload, Op, Restore, Slot, WriteTokens
+from kvexact.refmodel.ops import (
+    Allocate,
+    Handle,
+    Job,
+    Move,
+    Offload,
+    Op,
+    Restore,
+    Slot,
+    WriteTokens,
+    Zero,
+)
 from kvexact.refmodel.serving_ops import Admit, Attend, Compute, Lookup, Store
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet, Refused
 
@@ -306,6 +317,19 @@ def test_compressed_vectors_are_kept(name: str, page: int) -> None:
     assert {"spec MLAAttentionSpec", "spec SlidingWindowMLASpec"} <= met_of(name, geometry)
     alone = replace(geometry, groups=groups[:1])
     assert not of_release(name).target_type.fits(alone)
+
+
+@pytest.mark.parametrize(
+    ("release", "ends"), [("0.28.0", "mismatch / zero / lost / k"), ("0.33.0", "sound")]
+)
+def test_pages_over_smaller_ones_are_zeroed(release: str, ends: str) -> None:
+    """Beside states, of two kinds of attention."""
+    small, large = LayerSet(2, 2, 32, 32, "bf16", page_bytes=6144), LayerSet(2, 3, 32, 32, "bf16")
+    states = LayerSet(2, 1, 8, 16, "state_bf16", page_bytes=6144)
+    name = f"vllm-views@{release}"
+    groups = [Group(16, 16, (one,)) for one in (small, large, states)]
+    ops = (Allocate(0, 1, (1,)), Zero(1, 1, (Handle(0, 0),)))
+    assert outcome(name, groups_of(name, *groups, blocks=4), ops) == ends
 
 
 def test_head_planes_are_not_registered() -> None:
