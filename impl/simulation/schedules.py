@@ -134,7 +134,7 @@ class Hashed(Schedule):
     brief = True
 
     def __init__(self, seed: int) -> None:
-        self._of_op = cache(partial(mixed, seed))
+        self._of_op = cache(partial(_stirred, mixed(seed)))  # `mixed` of the seed and an op
         #: The name that was asked about last, as it mostly is again, and its hash.
         self._asked, self._mood_of_it = (-1, -1), 0
         self._passed: Point | None = None
@@ -200,8 +200,10 @@ def _some(action: Action, choice: int, steps: list[Step]) -> None:
         return
     some: list[Step] = []
     is_all = not action.missing and choice >> 1 & 3 > 0
+    bits = choice >> 3
     for part, left in enumerate(action.left()):
-        much = choice >> 2 * part + 3 & 3
+        much = bits & 3
+        bits >>= 2
         if much > 1 or much >= left:
             much = left
         else:
