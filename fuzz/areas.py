@@ -10,7 +10,6 @@ from kvexact.fuzz.wrong import Wrong, raised_by
 from kvexact.impl.target import Area, Bytes, Target
 from kvexact.refmodel.cache import Cache
 from kvexact.refmodel.free import PADDINGS
-from kvexact.refmodel.layout import Mask
 from kvexact.refmodel.ops import KIND_OF, Op
 from kvexact.refmodel.order import Ordered
 from kvexact.refmodel.positions import ByteOp
@@ -19,17 +18,17 @@ from kvexact.refmodel.positions import ByteOp
 class Unsettled:
     """Bytes of an area that may differ, as the model marks them, to be asked again and again."""
 
-    def __init__(self, mask: Mask) -> None:
+    def __init__(self, mask: Bytes) -> None:
         self.mask = mask
         self._marked = mask.data
         self._bytes = bytearray(mask.size)  # as in `Known`
-        self._wrong = np.frombuffer(self._bytes, np.bool_)
+        self._wrong = np.frombuffer(self._bytes, np.uint8)
 
     def cover(self, want: Bytes, got: Bytes) -> bool:
         """Whether all bytes that differ are among them."""
         wrong = self._wrong
-        np.not_equal(want, got, wrong)
-        np.logical_or(wrong, self.mask, wrong)
+        np.bitwise_xor(want, got, wrong)
+        np.bitwise_or(wrong, self.mask, wrong)
         return self._bytes == self._marked
 
 

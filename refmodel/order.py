@@ -13,12 +13,14 @@ import numpy.typing as npt
 from kvexact.refmodel.address import Addresses
 from kvexact.refmodel.cache import Cache, Effect, Words, in_words
 from kvexact.refmodel.content import Bytes
-from kvexact.refmodel.layout import Mask
 from kvexact.refmodel.ops import Offload, Reset, Restore
 from kvexact.refmodel.plan import Plan
 from kvexact.refmodel.positions import ByteOp
 from kvexact.refmodel.serving_ops import Mutate
 from kvexact.refmodel.timed_ops import Fence, Poll, Step
+
+#: The mark of an unsettled byte: all bits.
+UNSETTLED = 255
 
 
 class _Marks(NamedTuple):
@@ -33,7 +35,8 @@ class Ordered(Cache):
     """A model that knows what of it a target may not have done yet.
 
     Attributes:
-        unsettled: per area, which bytes may still be another value in a target.
+        unsettled: per area and byte `UNSETTLED` where it may still be another value in a target,
+            else 0; so bits that differ are allowed for by the marks in one `or`.
         jobs: ids of the transfers so far; True: done, as a fence or a poll said.
         begun: those since the last fence.
         pending: whether anything was begun since the last fence.
@@ -42,13 +45,13 @@ class Ordered(Cache):
 
     def __init__(self, planned: Plan) -> None:
         super().__init__(planned)
-        self.unsettled: dict[str, Mask] = {
-            area: np.zeros(data.size, np.bool_) for area, data in self.areas.items()
+        self.unsettled: dict[str, Bytes] = {
+            area: np.zeros(data.size, np.uint8) for area, data in self.areas.items()
         }
         self._marks: dict[tuple[str, int], _Marks] = {}
         for area, word in self._memory:
-            flags = in_words(np.arange(2, dtype=np.uint8).repeat(word), word)
-            words = in_words(self.unsettled[area].view(np.uint8), word)
+            flags = in_words(np.array([0, UNSETTLED], np.uint8).repeat(word), word)
+            words = in_words(self.unsettled[area], word)
             self._marks[area, word] = _Marks(words, flags[:1], flags[1:])
         self.jobs: dict[int, bool] = {}
         self.begun: set[int] = set()
@@ -84,7 +87,7 @@ class Ordered(Cache):
     def fence(self) -> None:
         """All work is done: every byte is settled."""
         for mask in self.unsettled.values():
-            mask[:] = False
+            mask[:] = 0
         self.jobs |= dict.fromkeys(self.begun, True)
         self.begun.clear()
         self._since.clear()
@@ -119,7 +122,7 @@ class Ordered(Cache):
     def _meet(self, area: str, word: int, places: Addresses) -> None:
         """Note whether some of the bytes that an op uses are unsettled."""
         if self.pending and not self.reused:
-            self.reused = 1 in self._marks[area, word].words[places].tobytes()
+            self.reused = UNSETTLED in self._marks[area, word].words[places].tobytes()
 
     #: By type of an op, what does it, where it is more to time than to bytes.
     _in_time: ClassVar[dict[type[ByteOp], Callable[[Any, Any], Effect]]] = {

@@ -198,7 +198,8 @@ def nothing_is_settled_before_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def unsettled(self: areas.Areas, op: Op | None) -> None:
         self._unsettled = {
-            area: areas.Unsettled(np.ones_like(of.mask)) for area, of in self._unsettled.items()
+            area: areas.Unsettled(np.full_like(of.mask, 255))
+            for area, of in self._unsettled.items()
         }
         compare(self, op)
 
