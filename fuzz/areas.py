@@ -57,7 +57,8 @@ class Areas:
         """Give all areas their first bytes; the target must copy them, as its own stay apart."""
         for area in self._known:
             want, view = self._model.areas[area], self._view(area, None)
-            self._same_size(area, None, view)
+            if view.size != want.size:
+                raise _of_other_size(area, None, want, view)
             self.load(area, None)
             if np.may_share_memory(want, self._view(area, None)):
                 text = f"the {area} is the very memory that load was given; load must copy it"
@@ -93,8 +94,9 @@ class Areas:
             got = self._view(area, op)
             self._counts.compared_bytes += got.size
             if not known.equals(got):
-                self._same_size(area, op, got)
                 want = self._model.areas[area]
+                if got.size != want.size:
+                    raise _of_other_size(area, op, want, got)
                 if self._unsettled:
                     self.to_come = True
                     unsettled = self._unsettled[area]
@@ -104,15 +106,14 @@ class Areas:
                 text = f"{area} differs in {np.count_nonzero(want != got)} bytes"
                 raise Wrong("mismatch", op, text, want.copy(), np.array(got), area)
 
-    def _same_size(self, area: Area, op: Op | None, view: Bytes) -> None:
-        want = self._model.areas[area].size
-        if view.size != want:
-            text = f"the {area} has {view.size} bytes, not {want}"
-            raise Wrong("fact", op, text, want, view.size, name=f"{area}.bytes")
-
     def _view(self, area: Area, op: Op | None) -> Bytes:
         try:
             view = self._target.view(area)
             return view if view is self._known[area].met else as_view(view, area)
         except BaseException as error:
             raise raised_by(self._target, error, op) from error
+
+
+def _of_other_size(area: Area, op: Op | None, want: Bytes, view: Bytes) -> Wrong:
+    text = f"the {area} has {view.size} bytes, not {want.size}"
+    return Wrong("fact", op, text, want.size, view.size, name=f"{area}.bytes")

@@ -228,15 +228,15 @@ class Cache(Rows):
         return self._store("pool", word, places, np.zeros(places.size * word, np.uint8))
 
     def _read(self, op: Read | ReadValues) -> Effect:
-        layout = self._layouts[op.group]
+        word, row_bytes = self._layouts[op.group].cell_word, self.row_bytes(op.group)
         named = [slot for slot in op.slots if slot is not None]
         if not named:
-            rows = np.zeros((len(op.slots), layout.row_bytes), np.uint8)
+            rows = np.zeros((len(op.slots), row_bytes), np.uint8)
             return Effect(acted=False, rows=rows)
-        found = self._load("pool", layout.cell_word, self._of_slots(op.group, named))
-        rows = found.reshape(len(named), layout.row_bytes)
+        found = self._load("pool", word, self._of_slots(op.group, named))
+        rows = found.reshape(len(named), row_bytes)
         if len(named) < len(op.slots):
-            padded = np.zeros((len(op.slots), layout.row_bytes), np.uint8)
+            padded = np.zeros((len(op.slots), row_bytes), np.uint8)
             padded[[slot is not None for slot in op.slots]] = rows
             rows = padded
         return Effect(acted=True, content_bytes=found.size, rows=rows)

@@ -33,6 +33,7 @@ class Rows:
             group_layout(planned, group, word_bytes(planned, group)).in_words(planned.row_bytes)
             for group in groups
         ]
+        self._row_bytes = [layout.row_bytes for layout in self._layouts]
         self._last_payload: tuple[WriteTokens | None, Bytes] = None, np.empty(0, np.uint8)
         self._last_values: tuple[WriteValues | None, tuple[Bytes, ...]] = None, ()
 
@@ -47,7 +48,7 @@ class Rows:
 
     def row_bytes(self, group: int) -> int:
         """Bytes that a slot of a group stores."""
-        return self._layouts[group].row_bytes
+        return self._row_bytes[group]
 
     def slots(self, group: int) -> int:
         """Slots of a block of a group."""
