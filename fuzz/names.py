@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvexact.impl.named import made
 from kvexact.refmodel.ops import (
     Allocate,
     Claimed,
@@ -61,10 +60,7 @@ class Names:
 
 
 def _allocate(names: Names, op: Allocate) -> None:
-    names.claimed.claim(op)
-    live = names.live[op.group]
-    for nth, block in enumerate(op.blocks):
-        live[block] = made(Handle, (op.id, nth))
+    names.live[op.group].update(zip(op.blocks, names.claimed.claim(op), strict=True))
 
 
 def _free(names: Names, op: Free) -> None:

@@ -291,10 +291,11 @@ class Dangling(LookupError):
 class Claimed(dict[Block, int]):
     """Block ids by the handles on what was claimed, freed or not; an id stands for itself."""
 
-    def claim(self, op: Allocate) -> None:
-        """Note the blocks of an op that was done."""
-        for nth, block in enumerate(op.blocks):
-            self[_made(Handle, (op.id, nth))] = block
+    def claim(self, op: Allocate) -> list[Handle]:
+        """Note the blocks of an op that was done; the handles on them."""
+        handles = [_made(Handle, (op.id, nth)) for nth in range(len(op.blocks))]
+        self.update(zip(handles, op.blocks, strict=True))
+        return handles
 
     def __missing__(self, name: Block) -> int:
         if isinstance(name, int):
