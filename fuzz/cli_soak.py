@@ -23,7 +23,7 @@ from kvexact.fuzz.reserve import Reserve
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.soak import Soak
 from kvexact.fuzz.soak_keeper import Keeper
-from kvexact.fuzz.soak_state import State, StateError, resume
+from kvexact.fuzz.soak_state import State, StateError, resume, sole
 from kvexact.fuzz.stop import Stop
 from kvexact.fuzz.summary import summary
 from kvexact.fuzz.target_process import Limits
@@ -157,6 +157,7 @@ def _state(target: NamedTarget, seed: int | None, shard: str, out: Path) -> Stat
     names = tuple(family.name for family in families_of(target.target_type))
     try:
         out.mkdir(parents=True, exist_ok=True)
+        click.get_current_context().with_resource(sole(out))
         state = resume(out, target.name, names, shard, seed)
         for partial in out.glob(".*.part"):  # of a process that died while it wrote
             partial.unlink()

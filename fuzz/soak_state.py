@@ -1,7 +1,11 @@
 """What a soak keeps on disk, so that the same command goes on where the last one ended or died."""
 
+import fcntl
+import os
 import secrets
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,6 +99,28 @@ class State:
         for name in ("examples", "geometries", "acted", "deaths", "seconds"):
             setattr(tally, name, getattr(kept, name))
         return tally
+
+
+@contextmanager
+def sole(directory: Path) -> Iterator[None]:
+    """Keep other soaks out of a directory; its end, or the process's, lets them in.
+
+    Raises:
+        OSError: it cannot be opened.
+        StateError: another one runs in it.
+    """
+    place = os.open(directory, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            text = f"{directory}: another soak runs there; wait for its end or name another --out"
+            raise StateError(text) from error
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(place)
 
 
 def resume(

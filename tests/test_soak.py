@@ -26,7 +26,7 @@ from kvexact.fuzz.finding import Finding
 from kvexact.fuzz.memory import resident_bytes
 from kvexact.fuzz.reserve import BYTES, Reserve
 from kvexact.fuzz.soak_keeper import Keeper
-from kvexact.fuzz.soak_state import FILE, StateError, resume
+from kvexact.fuzz.soak_state import FILE, StateError, resume, sole
 from kvexact.fuzz.stop import Stop
 from kvexact.fuzz.target_process import Limits
 from kvexact.fuzz.targets import find_target
@@ -64,6 +64,31 @@ def test_the_number_of_workers_changes_nothing() -> None:
     assert found("1").parts == found("2").parts
     assert len(json.loads(Path("1", FILE).read_text())["snapshot"]["counts"]) == len(NAMES)
     assert not list(Path("1").glob("*.journal"))
+
+
+def test_a_directory_has_one_soak_at_a_time() -> None:
+    """Another one would write over its state and its journals."""
+    Path("out").mkdir()
+    part = Path("out", ".state.json.part")
+    part.touch()
+    with sole(Path("out")):
+        refused = soak("--target", "cpu", "--max-ops", 10)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr == (
+        "kvexact: out: another soak runs there; wait for its end or name another --out\n"
+    )
+    assert [*Path("out").iterdir()] == [part]
+    for _ in range(2):
+        assert soak("--target", "cpu", "--max-ops", 10).exit_code == 0
+
+
+def test_where_directories_have_no_locks_a_soak_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: int) -> None:
+        raise OSError(errno.EBADF, "no locks")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with sole(Path()):
+        pass
 
 
 def test_the_same_command_goes_on() -> None:
