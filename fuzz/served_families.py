@@ -125,7 +125,8 @@ def served_packed(chooser: Chooser) -> Geometry:
 
 def served_chunked(chooser: Chooser) -> Geometry:
     """Any of these with host chunks of several blocks."""
-    geometry = pick(chooser, (served, served_groups))(chooser)
+    draw = pick(chooser, (served, served_groups, served_hybrid, served_latent, served_sparse))
+    geometry = draw(chooser)
     parts = pick(chooser, (2, 3, 4))
     host = geometry.host
     capacity = host.capacity_bytes * parts
