@@ -16,20 +16,24 @@ from kvexact.refmodel.positions import ByteOp
 
 
 class Unsettled:
-    """Bytes of an area that may differ, as the model marks them, to be asked again and again."""
+    """Bytes of an area that may differ, as the model marks them, to be asked again and again.
 
-    def __init__(self, mask: Bytes) -> None:
+    Args:
+        mask: all bits of each of them.
+        blurred: the bytes of the area, and all bits of these.
+    """
+
+    def __init__(self, mask: Bytes, blurred: Bytes) -> None:
         self.mask = mask
-        self._marked = mask.data
+        self.blurred = blurred
+        self._want = blurred.data
         self._bytes = bytearray(mask.size)  # as in `Known`
-        self._wrong = np.frombuffer(self._bytes, np.uint8)
+        self._got = np.frombuffer(self._bytes, np.uint8)
 
-    def cover(self, want: Bytes, got: Bytes) -> bool:
-        """Whether all bytes that differ are among them."""
-        wrong = self._wrong
-        np.bitwise_xor(want, got, wrong)
-        np.bitwise_or(wrong, self.mask, wrong)
-        return self._bytes == self._marked
+    def cover(self, got: Bytes) -> bool:
+        """Whether the others are the same."""
+        np.bitwise_or(got, self.mask, self._got)
+        return self._bytes == self._want
 
 
 class Areas:
@@ -50,7 +54,8 @@ class Areas:
             area: Known(model.memory[area]) for area in sorted(target.declared)
         }
         masks = model.unsettled if isinstance(model, Ordered) else {}
-        self._unsettled = {area: Unsettled(mask) for area, mask in masks.items()}
+        blurred = model.blurred if isinstance(model, Ordered) else {}
+        self._unsettled = {area: Unsettled(masks[area], blurred[area]) for area in masks}
         self.to_come = False
 
     def poison(self) -> None:
@@ -100,7 +105,7 @@ class Areas:
                 if self._unsettled:
                     self.to_come = True
                     unsettled = self._unsettled[area]
-                    if unsettled.cover(want, got):
+                    if unsettled.cover(got):
                         continue
                     got = np.where(unsettled.mask, want, got)  # what will be is right
                 text = f"{area} differs in {np.count_nonzero(want != got)} bytes"

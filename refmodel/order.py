@@ -24,11 +24,15 @@ UNSETTLED = 255
 
 
 class _Marks(NamedTuple):
-    """Of an area which bytes are unsettled, in words of one size; and one word of either kind."""
+    """Of an area which bytes are unsettled, in words of one size; and one word of either kind.
+
+    And the area itself, blurred by them.
+    """
 
     words: Words
     settled: Words
     unsettled: Words
+    blurred: Words
 
 
 class Ordered(Cache):
@@ -36,7 +40,9 @@ class Ordered(Cache):
 
     Attributes:
         unsettled: per area and byte `UNSETTLED` where it may still be another value in a target,
-            else 0; so bits that differ are allowed for by the marks in one `or`.
+            else 0; so one `or` with the marks allows for all that may differ.
+        blurred: per area its bytes `or` these marks, kept beside, as it is asked for far more
+            often than it changes.
         jobs: ids of the transfers so far; True: done, as a fence or a poll said.
         begun: those since the last fence.
         pending: whether anything was begun since the last fence.
@@ -48,11 +54,13 @@ class Ordered(Cache):
         self.unsettled: dict[str, Bytes] = {
             area: np.zeros(data.size, np.uint8) for area, data in self.areas.items()
         }
+        self.blurred: dict[str, Bytes] = {area: data.copy() for area, data in self.areas.items()}
         self._marks: dict[tuple[str, int], _Marks] = {}
         for area, word in self._memory:
             flags = in_words(np.array([0, UNSETTLED], np.uint8).repeat(word), word)
             words = in_words(self.unsettled[area], word)
-            self._marks[area, word] = _Marks(words, flags[:1], flags[1:])
+            blurred = in_words(self.blurred[area], word)
+            self._marks[area, word] = _Marks(words, flags[:1], flags[1:], blurred)
         self.jobs: dict[int, bool] = {}
         self.begun: set[int] = set()
         self.pending = self.reused = False
@@ -86,8 +94,9 @@ class Ordered(Cache):
 
     def fence(self) -> None:
         """All work is done: every byte is settled."""
-        for mask in self.unsettled.values():
+        for area, mask in self.unsettled.items():
             mask[:] = 0
+            self.blurred[area][:] = self.areas[area]
         self.jobs |= dict.fromkeys(self.begun, True)
         self.begun.clear()
         self._since.clear()
@@ -106,6 +115,8 @@ class Ordered(Cache):
                 marks = self._marks[area, word]
                 is_done = self.jobs.get(op_id, False)
                 marks.words.put(places, marks.settled if is_done else marks.unsettled)
+                data = self._memory[area, word][places] if is_done else marks.unsettled
+                marks.blurred.put(places, data)
 
     def _load(self, area: str, word: int, places: Addresses) -> Bytes:
         self._meet(area, word, places)
@@ -115,6 +126,7 @@ class Ordered(Cache):
         self._meet(area, word, places)
         marks = self._marks[area, word]
         marks.words.put(places, marks.unsettled)  # to spread one word takes an index longer
+        marks.blurred.put(places, marks.unsettled)
         self._since.append((self._op_id, area, word, places))
         self.pending |= places.size > 0
         return super()._store(area, word, places, data)

@@ -197,10 +197,8 @@ def nothing_is_settled_before_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     compare = areas.Areas.compare
 
     def unsettled(self: areas.Areas, op: Op | None) -> None:
-        self._unsettled = {
-            area: areas.Unsettled(np.full_like(of.mask, 255))
-            for area, of in self._unsettled.items()
-        }
+        marked = {area: np.full_like(of.mask, 255) for area, of in self._unsettled.items()}
+        self._unsettled = {area: areas.Unsettled(mask, mask) for area, mask in marked.items()}
         compare(self, op)
 
     monkeypatch.setattr(areas.Areas, "compare", unsettled)

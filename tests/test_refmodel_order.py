@@ -54,7 +54,9 @@ def content(block: int, *tokens: int) -> list[int]:
 
 
 def unsettled(model: Writers, area: str = "pool") -> list[int]:
-    return np.flatnonzero(model.unsettled[area]).tolist()
+    marks = model.unsettled[area]
+    assert np.array_equal(model.blurred[area], model.areas[area] | marks)
+    return np.flatnonzero(marks).tolist()
 
 
 def test_nothing_is_unsettled_at_birth() -> None:
