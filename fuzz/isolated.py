@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from functools import partial
+from multiprocessing import parent_process
 from typing import Any
 
 import msgspec
@@ -80,6 +81,9 @@ def serve(
 def die_with_parent() -> None:
     """Have the kernel kill this process when the one that started it ends, however it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = parent_process()
+    if parent is not None and parent.pid != os.getppid():  # it has ended before
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class _Server:

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from statistics import median_low
 
 import click
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from kvexact.fuzz.isolated import die_with_parent
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.trial import Failed, Trial, judge, search_hypothesis, search_prng, search_soak
 from kvexact.impl.faults import FAULTS
@@ -99,11 +100,8 @@ def run_trials(
         for name, number in todo:
             yield name, number, run_trial(name, engine, number, seed)
         return
-    # Forked children would inherit threads; an interrupted child just ends.
-    context = get_context("spawn")
-    with ProcessPoolExecutor(
-        workers, context, signal.signal, (signal.SIGINT, signal.SIG_DFL)
-    ) as pool:
+    context = get_context("spawn")  # forked children would inherit threads
+    with ProcessPoolExecutor(workers, context, _begin_worker) as pool:
         tasks: dict[Future[Trial], tuple[str, int]] = {
             pool.submit(run_trial, name, engine, number, seed): (name, number)
             for name, number in todo
@@ -111,8 +109,18 @@ def run_trials(
         try:
             for task in as_completed(tasks):
                 yield *tasks[task], task.result()
+        except BaseException:  # nobody wants the trials that run
+            for process in active_children():
+                process.kill()
+            raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    """Let a worker end at once where it is interrupted, and where the command ends, however."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @click.command(epilog="\b\nExample:\n  kvexact power --seeds 2 --fault width_without_scales")

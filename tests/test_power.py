@@ -2,7 +2,14 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from dataclasses import replace
+from multiprocessing.connection import wait
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -93,6 +100,35 @@ def test_the_table_says_what_was_missed(monkeypatch: pytest.MonkeyPatch) -> None
     assert found.exit_code == 1
     assert "0 of 1" in found.stdout
     assert "reported as mismatch / offload / lost" in found.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_its_processes_end_with_the_command(number: signal.Signals) -> None:
+    """However it ends, at once, and also where it alone is told to."""
+    command = subprocess.Popen(
+        [Path(sys.executable).with_name("kvexact"), "power", "--seeds", "9", "--workers", "2"],
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+    )
+    children = Path(f"/proc/{command.pid}/task/{command.pid}/children")
+    while len(started := children.read_text().split()) < 3:  # two workers, and multiprocessing's
+        time.sleep(0.05)
+    lives = [os.pidfd_open(int(pid)) for pid in started]
+    time.sleep(2)
+    command.send_signal(number)
+    ended = command.wait(20)
+    try:
+        assert ended in (130, -number)
+        waiting = {*lives}
+        while waiting:
+            over = wait([*waiting], 20)
+            assert over, f"{len(waiting)} of {len(lives)} live on"
+            waiting.difference_update(over)
+    finally:
+        for life in lives:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(life, signal.SIGKILL)
+            os.close(life)
 
 
 def test_the_sound_engine_is_not_found() -> None:
