@@ -74,7 +74,12 @@ def install_command(releases: tuple[str, ...], source: Path | None, name: str) -
 
 @vllm_command.command("list")
 def list_command() -> None:
-    """Say what is installed."""
+    """Say what is installed.
+
+    \b
+    Example:
+      kvexact vllm list
+    """  # noqa: D301
     home, console = Home.default(), Output()
     console.say(f"in {home.path}" + ("" if home.has_environment else ": no environment"))
     for release in home.releases():

@@ -6,10 +6,12 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import chdir
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -70,9 +72,20 @@ def runs() -> list[Path]:
     return sorted(Path("artifacts").iterdir()) if Path("artifacts").exists() else []
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+def paths_of(command: click.Command) -> Iterator[str]:
+    """A command and all below it, as they are typed."""
+    yield ""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from (f"{name} {path}".rstrip() for path in paths_of(below))
+
+
+@pytest.mark.parametrize("command", [*paths_of(main)][1:])
 def test_help_has_an_example(command: str) -> None:
-    result = kvexact(command, "--help")
+    result = kvexact(*command.split(), "--help")
     assert result.exit_code == 0
     assert f"kvexact {command}" in result.output.partition("Example")[2]
 
