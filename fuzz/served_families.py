@@ -88,7 +88,8 @@ def served_latent(chooser: Chooser) -> Geometry:
     has_keys = layers.page_format == "fp8_ds_mla" and chance(chooser, 60)
     parts = 2 if chance(chooser, 20) else 1
     group = GroupDraft(tokens, parts, layer_sets=(layers, index_keys)[: 1 + has_keys])
-    groups = (group,) * (1 if has_keys else pick(chooser, (1, 1, 2)))
+    count = 1 if layers.page_format in _PACKED_LATENTS else pick(chooser, (1, 1, 2))
+    groups = (group,) * count
     return build(replace(_pool(chooser, groups), kv_split=False))
 
 

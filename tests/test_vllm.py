@@ -288,6 +288,9 @@ def test_latent_rows_may_have_a_window() -> None:
     assert {"spec MLAAttentionSpec", "spec SlidingWindowMLASpec"} <= met
     of_release(BOTH[1])
     assert not find_target(BOTH[1]).target_type.fits(groups_of(BOTH[1], rows, rows, blocks=4))
+    packed = Group(64, 64, (LayerSet(1, 1, 576, 0, "fp8_ds_mla"),))
+    two = groups_of(BOTH[0], packed, packed, blocks=4)
+    assert not find_target(BOTH[0]).target_type.fits(two)
 
 
 def test_latent_rows_and_keys_of_an_indexer_are_kept() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from kvexact.impl.adapters.vllm.driver.packed import (
     COMPRESSED,
     INDEX_KEYS,
+    LATENTS,
     TURBOQUANT,
     packed_fields,
 )
@@ -42,6 +43,7 @@ def publishes(geometry: Geometry, traits: dict[str, Any]) -> bool:
         and (is_sparse or all(group.tokens_per_state == 1 for group in geometry.groups))
         and (is_sparse or not any(shape.page_format == COMPRESSED for shape in sets))
         and all(_takes(shape, traits) for shape in sets)
+        and not any(shape.page_format in LATENTS for shape in _of_later_groups(geometry))
         and all(_differ(group.layer_sets) for group in geometry.groups)
         and (is_sparse or all(map(_has_blocks, geometry.groups)))
         and not _permutes_scales(geometry, sets)
@@ -58,6 +60,11 @@ def _layers_of(geometry: Geometry) -> Any:
         tuple((shape.page_format, shape.head_size_k) for shape in group.layer_sets)
         for group in geometry.groups
     )
+
+
+def _of_later_groups(geometry: Geometry) -> list[LayerSet]:
+    """Layers that have a window: the one model of latent rows with one packs none of those."""
+    return [shape for group in geometry.groups[1:] for shape in group.layer_sets]
 
 
 def _has_blocks(group: Group) -> bool:
