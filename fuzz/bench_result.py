@@ -13,6 +13,7 @@ BUDGETS = {
     "values_prng_op_over_raw": 2.5,
     "isolation_added_over_empty_step": 0.4,
     "timed_machine_added_over_empty_step": 1.5,
+    "timed_prng_op_over_empty_step": 1.05,
 }
 
 Pieces = dict[str, Round]
