@@ -169,7 +169,7 @@ class Isolated(Target):
 
     def launches(self) -> Mapping[str, int]:
         """See `Target`."""
-        return (self._call(Ask("launches")).value or {}) if self._is_open() else {}
+        return self._call(Ask("launches")).value if self._is_open() else {}
 
     def close(self) -> None:
         """See `Target`; where its process died, nothing is left to close."""

@@ -31,7 +31,7 @@ from kvexact.fuzz.messages import (
 )
 from kvexact.fuzz.printing import print_to_stderr
 from kvexact.fuzz.segment import Shapes
-from kvexact.fuzz.shown import as_view, is_bytes, plain_facts, view_of
+from kvexact.fuzz.shown import as_view, is_bytes, launches_of, plain_facts, view_of
 from kvexact.fuzz.targets import NamedTarget, UnknownTarget, find_target
 from kvexact.fuzz.wrong import Wrong, raised, said
 from kvexact.impl.engine.cpu import guarded
@@ -162,8 +162,10 @@ class _Server:
         return self._seen(Answer(kept=bool(kept)))
 
     def _ask(self, call: Ask) -> Answer:
-        value = getattr(self._target, call.what)()
-        return Answer({str(name): int(n) for name, n in value.items()} if value else None)
+        if call.what == "launches":
+            return Answer(launches_of(self._target))
+        getattr(self._target, call.what)()
+        return DONE
 
     def _seen(self, answer: Answer = DONE) -> Answer:
         """The answer, now that the bytes of all areas are where the parent looks for them."""

@@ -9,6 +9,7 @@ from kvexact.fuzz.journal import Journal
 from kvexact.fuzz.names import Names
 from kvexact.fuzz.opening import Opening
 from kvexact.fuzz.serve import Serve
+from kvexact.fuzz.shown import launches_of
 from kvexact.fuzz.sizes import storage_bytes
 from kvexact.fuzz.trace import IN_ORDER
 from kvexact.fuzz.wrong import Wrong, raised_by
@@ -138,7 +139,7 @@ class Run:
         """Fence, count launches and close the target; what it did wrong at that."""
         found = self.finish()
         try:
-            self.counts.launches.update(self.target.launches())
+            self.counts.launches.update(launches_of(self.target))
             self.target.close()
         except BaseException as error:  # noqa: BLE001 - a target's own code may raise anything
             return found or raised_by(self.target, error, None, "close")

@@ -1,6 +1,7 @@
 """What a target shows, checked for its form: facts, and bytes."""
 
 from collections.abc import Mapping
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,20 @@ def plain_facts(answer: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _is_fact(value: object) -> bool:
     return isinstance(value, int) or (isinstance(value, tuple) and all(map(_is_fact, value)))
+
+
+def launches_of(target: Target) -> dict[str, int]:
+    """What a target launched, by name.
+
+    Raises:
+        Wrong: it tells of something else than numbers.
+    """
+    told: Any = target.launches()
+    try:
+        return {str(name): index(number) for name, number in told.items()}
+    except (AttributeError, TypeError) as error:
+        text = f"launches returned {in_short(told)}; it must be numbers by name"
+        raise Wrong("exception", None, text, name="launches") from error
 
 
 def fits(target: Target, geometry: Geometry) -> bool:

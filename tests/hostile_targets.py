@@ -211,6 +211,13 @@ class BadClose(CpuEngine):
             raise OSError("cannot close")
 
 
+class BadLaunches(CpuEngine):
+    families = ("one_group",)
+
+    def launches(self) -> dict[str, int]:
+        return {"write": "often"}  # type: ignore[dict-item]
+
+
 class Moody(CpuEngine):
     """Ops of many kinds fail, each in a way of its own."""
 

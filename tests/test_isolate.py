@@ -415,13 +415,16 @@ def _read(op_id: int, slots: tuple[tuple[Handle, int], ...]) -> Op:
     return Read(op_id, 0, tuple(Slot(*slot) for slot in slots))
 
 
-def test_a_close_that_raises_is_a_failure() -> None:
-    for make in (find_target("hostile_targets:BadClose").make, None):
-        isolation = Isolation(find_target("hostile_targets:BadClose"))
+@pytest.mark.parametrize(
+    ("name", "failure"), [("BadClose", "OSError"), ("BadLaunches", "launches")]
+)
+def test_what_goes_wrong_at_the_end_is_a_failure(name: str, failure: str) -> None:
+    for make in (find_target(f"hostile_targets:{name}").make, None):
+        isolation = Isolation(find_target(f"hostile_targets:{name}"))
         with closing(isolation):
             _, wrong = execute((make or isolation.make)(), GEOMETRY, OPS[:1])
         assert wrong is not None
-        assert (wrong.outcome, wrong.during, wrong.name) == ("exception", "close", "OSError")
+        assert (wrong.outcome, wrong.during, wrong.name) == ("exception", "close", failure)
 
 
 def test_a_target_that_cannot_run_says_so() -> None:

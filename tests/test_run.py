@@ -287,6 +287,19 @@ def test_facts_are_compared_where_offered():
     assert run.counts.unchecked["regions"] == 1
 
 
+@pytest.mark.parametrize("told", [{"write": "often"}, 3])
+def test_launches_are_numbers_by_name(told):
+    """What is none is a failure of the target, at its end."""
+
+    class Vague(CpuEngine):
+        def launches(self):
+            return told
+
+    wrong = wrong_of(Vague())
+    assert (wrong.outcome, wrong.name) == ("exception", "launches")
+    assert wrong.text == f"launches returned {told}; it must be numbers by name"
+
+
 def test_an_area_of_another_size_is_a_wrong_fact():
     """A view must show the whole area."""
 
