@@ -87,7 +87,7 @@ class Areas:
                 continue
             area: Area = "host" if free.what == "host_padding" else "pool"
             for one in in_bytes:
-                places = PADDINGS[free.what](self._model.plan, one)
+                places = PADDINGS[free.what](self._model, one)
                 if places.size and area in self._known:
                     self._model.areas[area][places] = self._view(area, op)[places]
                     self._counts.free_bytes += places.size

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from kvexact.refmodel.address import Addresses
-from kvexact.refmodel.layout import group_layout
 from kvexact.refmodel.ops import (
     Allocate,
     Block,
@@ -19,27 +18,28 @@ from kvexact.refmodel.ops import (
 )
 from kvexact.refmodel.plan import Plan
 from kvexact.refmodel.positions import ByteOp, WritePositions
+from kvexact.refmodel.rows import Rows
 
 _NONE: Addresses = np.empty(0, np.intp)
 
 
-def page_padding(planned: Plan, op: ByteOp) -> Addresses:
+def page_padding(rows: Rows, op: ByteOp) -> Addresses:
     """Addresses in the pool of the padding of every page that a legal op writes."""
     parts = [
         padding
         for group, block in _written(op)
-        for padding in _block_padding(planned, group, block)
+        for padding in _block_padding(rows.plan, group, block)
     ]
     return np.concatenate([_NONE, *parts])
 
 
-def block_padding(planned: Plan, op: ByteOp) -> Addresses:
+def block_padding(rows: Rows, op: ByteOp) -> Addresses:
     """Addresses in the pool of what each block that a legal op writes has beside its content.
 
     That is the padding of its pages, its end where blocks are outermost, and what it would hold if
     another group owned it.
     """
-    parts = [_beside_content(planned, group, block_id(block)) for group, block in _written(op)]
+    parts = [_beside_content(rows, group, block_id(block)) for group, block in _written(op)]
     return np.concatenate([_NONE, *parts])
 
 
@@ -61,26 +61,27 @@ def _written(op: ByteOp) -> list[tuple[int, Block]]:
     return []
 
 
-def _beside_content(planned: Plan, group: int, block: int) -> Addresses:
+def _beside_content(rows: Rows, group: int, block: int) -> Addresses:
     """Addresses of all bytes of a block that are not the group's content."""
+    planned = rows.plan
     block_of = np.zeros(planned.physical_bytes, np.bool_)
     for other in range(len(planned.placements)):
-        block_of[group_layout(planned, other).of_block(block)] = True
+        block_of[rows.layout(other).of_block(block)] = True
         for padding in _block_padding(planned, other, block):
             block_of[padding] = True
     if planned.geometry.order[0] == "B":
         main = planned.placements[group][0].grid["B"] * (planned.geometry.blocks > 1)
         start = planned.geometry.base_offset_bytes + block * main
         block_of[start : start + (main or planned.bytes_per_block)] = True
-    block_of[group_layout(planned, group).of_block(block)] = False
+    block_of[rows.layout(group).of_block(block)] = False
     return np.flatnonzero(block_of)
 
 
-def host_padding(planned: Plan, op: ByteOp) -> Addresses:
+def host_padding(rows: Rows, op: ByteOp) -> Addresses:
     """Addresses in the host tier of the unused end of every row that a legal offload writes."""
     if type(op) is not Offload:
         return _NONE
-    parts = [_NONE]
+    planned, parts = rows.plan, [_NONE]
     for job in op.jobs:
         placements = planned.placements[job.group]
         block = sum(p.extents["L"] * p.content_bytes for p in placements)

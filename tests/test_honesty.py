@@ -136,7 +136,7 @@ def nothing_is_compared_after_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None
 @sabotage("NeighbourByteBesideFreePadding: nothing seen")
 def everything_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
-        areas.PADDINGS, "page_padding", lambda plan, op: np.arange(plan.physical_bytes)
+        areas.PADDINGS, "page_padding", lambda rows, op: np.arange(rows.plan.physical_bytes)
     )
 
 

@@ -34,6 +34,7 @@ from kvexact.refmodel.ops import (
     Zero,
 )
 from kvexact.refmodel.plan import plan
+from kvexact.refmodel.rows import Rows
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet
 
 GEOMETRY = Geometry(
@@ -541,8 +542,8 @@ def test_nothing_to_act_on(op: Op) -> None:
     assert bench.do(op) == Effect(acted=False)
     bench.same()
     assert bench.written() == written
-    assert page_padding(bench.cache.plan, op).size == 0
-    assert host_padding(bench.cache.plan, op).size == 0
+    assert page_padding(bench.cache, op).size == 0
+    assert host_padding(bench.cache, op).size == 0
 
 
 @pytest.mark.parametrize("slots", [(), (None,), (None, None)])
@@ -722,7 +723,7 @@ def test_handles_are_no_blocks() -> None:
 
 def test_page_padding() -> None:
     """Padding of the pages that an op writes: two bytes a block of group 0, four of group 1."""
-    planned = plan(GEOMETRY)
+    rows = Rows(plan(GEOMETRY))
     first, third = [7, 8], [23, 24]
     slots = (Slot(2, 0), None, Slot(0, 1))
     moves = (Move(2, 0, 0), Move(0, 1, 0))
@@ -743,19 +744,19 @@ def test_page_padding() -> None:
         (Evict(0, (0,)), []),
         (Reset(0), []),
     ):
-        assert sorted(page_padding(planned, op).tolist()) == expected, op
+        assert sorted(page_padding(rows, op).tolist()) == expected, op
 
 
 def test_host_padding() -> None:
     """The end of each row that an offload writes: 4 of 16 bytes of group 0, 8 of group 1."""
-    planned = plan(GEOMETRY)
+    rows = Rows(plan(GEOMETRY))
     jobs = (Job(0, (Move(0, 2, 1),)), Job(1, (Move(3, 0, 0),)))
-    assert sorted(host_padding(planned, Offload(0, jobs)).tolist()) == [
+    assert sorted(host_padding(rows, Offload(0, jobs)).tolist()) == [
         *range(8, 16),
         *range(44, 48),
     ]
     for op in (Restore(0, jobs), Zero(0, 0, (0,)), Reset(0)):
-        assert host_padding(planned, op).size == 0
+        assert host_padding(rows, op).size == 0
 
 
 def test_page_padding_of_layers() -> None:
@@ -767,5 +768,5 @@ def test_page_padding_of_layers() -> None:
         ("LBHNC", [8, 9, 18, 19, 20 + 8 + 8, 20 + 8 + 9, 20 + 8 + 18, 20 + 8 + 19]),
         ("BLHNC", [24 + 3, 24 + 4, 24 + 8, 24 + 9, 24 + 17, 24 + 18, 24 + 22, 24 + 23]),
     ):
-        planned = plan(Geometry((group,), 2, Host(99), order=order))
-        assert sorted(page_padding(planned, Zero(0, 0, (1,))).tolist()) == expected, order
+        rows = Rows(plan(Geometry((group,), 2, Host(99), order=order)))
+        assert sorted(page_padding(rows, Zero(0, 0, (1,))).tolist()) == expected, order

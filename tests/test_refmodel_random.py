@@ -505,8 +505,8 @@ def run(seed: int, geometry: Geometry, planned: Plan) -> Iterator[tuple[str, str
         before = {"pool": list(naive.pool), "host": list(naive.host)}
         payload = written_rows(cache, op)
         rows = naive.apply(op, payload)
-        assert set(page_padding(planned, op).tolist()) == naive.page_ends(op), (seed, op)
-        assert set(host_padding(planned, op).tolist()) == naive.row_ends(op), (seed, op)
+        assert set(page_padding(cache, op).tolist()) == naive.page_ends(op), (seed, op)
+        assert set(host_padding(cache, op).tolist()) == naive.row_ends(op), (seed, op)
 
         effect = cache.apply(op)
         assert cache.areas["pool"].tolist() == naive.pool, (seed, op)

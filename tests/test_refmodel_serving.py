@@ -14,6 +14,7 @@ from kvexact.refmodel.free import page_padding
 from kvexact.refmodel.ops import Allocate, Dangling, Evict, Free, Job, Move, Offload, Restore, Slot
 from kvexact.refmodel.plan import plan
 from kvexact.refmodel.positions import WritePositions
+from kvexact.refmodel.rows import Rows
 from kvexact.refmodel.serving import Answered, Serving
 from kvexact.refmodel.serving_bind import bind_request
 from kvexact.refmodel.serving_ops import (
@@ -521,7 +522,7 @@ def test_bytes_follow() -> None:
         effect = model.apply(step)
     first = Group(2, 2, (LayerSet(1, 1, 4, 4, "fp8_e4m3", page_bytes=24),))
     second = Group(1, 1, (LayerSet(1, 1, 4, 4, "fp8_e4m3", page_bytes=16),))
-    padded = plan(Geometry((first, second), 8, Host(64), order="BLHNC"))
+    padded = Rows(plan(Geometry((first, second), 8, Host(64), order="BLHNC")))
     assert effect.content_bytes == 3 * 8
     assert isinstance(step, WritePositions)
     assert page_padding(padded, step).size == 3 * 8
