@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from multiprocessing import active_children, get_context
 from statistics import median_low
 
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from kvexact.fuzz.cli import BadInput
 from kvexact.fuzz.isolated import die_with_parent
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.trial import Failed, Trial, judge, search_hypothesis, search_prng, search_soak
@@ -143,7 +145,6 @@ def _begin_worker() -> None:
 @click.option(
     "--fault",
     "faults",
-    type=click.Choice(list(FAULTS)),
     multiple=True,
     metavar="NAME",
     help="Only this fault; may be given several times.",
@@ -170,6 +171,11 @@ def power(
     if only_list:
         click.echo("\n".join(FAULTS))
         return
+    for name in faults:
+        if name not in FAULTS:
+            near = get_close_matches(name, FAULTS, 1)
+            hint = f"do you mean {near[0]}? " if near else ""
+            raise BadInput(f"{name!r} is no fault; {hint}kvexact power --list has their names")
     names = list(dict.fromkeys(faults)) or list(FAULTS)
     trials: dict[str, dict[int, Trial]] = {name: {} for name in names}
     with Progress(console=Console(stderr=True), transient=True) as progress:

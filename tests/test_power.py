@@ -52,6 +52,14 @@ def test_list_prints_names_and_nothing_else() -> None:
     assert run("--list") == (0, "".join(f"{name}\n" for name in FAULTS))
 
 
+@pytest.mark.parametrize(("name", "hint"), [("width_with_scales", True), ("nope", False)])
+def test_an_unknown_fault_is_a_line(name: str, hint: bool) -> None:
+    found = CliRunner().invoke(power, ["--fault", QUICK[0], "--fault", name])
+    meant = "do you mean width_without_scales? " if hint else ""
+    said = f"{name!r} is no fault; {meant}kvexact power --list has their names"
+    assert (found.exit_code, found.stderr) == (2, f"Error: {said}\n")
+
+
 def test_json_has_exactly_the_promised_keys() -> None:
     """Faults in the order in which they were asked for."""
     code, text = run(
