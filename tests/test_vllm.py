@@ -40,7 +40,7 @@ from kvexact.refmodel.ops import (
     WriteTokens,
     Zero,
 )
-from kvexact.refmodel.serving_ops import Admit, Attend, Compute, Lookup, Store
+from kvexact.refmodel.serving_ops import Admit, Attend, Compute, Finish, Lookup, Store
 from kvexact.refmodel.spec import Geometry, Group, Host, LayerSet, Refused
 
 #: Acted ops within which each seed bug is found.
@@ -358,6 +358,20 @@ def test_that_whole_blocks_travel_is_declared() -> None:
     assert str(explain_failure(run, wrong).signature) == "mismatch / restore / frame / padding"
 
 
+def test_that_whole_blocks_travel_for_a_hit_is_declared() -> None:
+    target = of_release("vllm-offload@0.33.0")
+    rows = LayerSet(1, 1, 32, 0, "bf16")
+    groups = [Group(16, 16, (one,)) for one in (rows, replace(rows, page_format="fp8_e4m3"))]
+    geometry = replace(groups_of(target.name, *groups, blocks=4), order="BLHNC")
+    tokens = (1,) * 17
+    ops = (Admit(0, tokens[:16]), Compute(1, 0, 16), Store(2, 0), Finish(3, 0), Admit(4, tokens))
+    assert outcome(target.name, geometry, ops) == "sound"
+    strict: type[Target] = type("Strict", (target.target_type,), {"free": ()})
+    run, wrong = execute(strict(), geometry, ops)
+    assert wrong is not None
+    assert str(explain_failure(run, wrong).signature) == "mismatch / admit / frame / neighbour"
+
+
 def test_a_geometry_that_a_release_would_lay_out_otherwise_does_not_fit() -> None:
     found = of_release("vllm-offload@0.33.0").target_type
     for change in ({"kv_split": True}, {"base_offset_bytes": 4}, {"tail_alignment": 4096}):
@@ -440,6 +454,7 @@ def test_a_finding_is_shown_by_vllm_alone(path: Path, tmp_path: Path) -> None:
         or "scales" in said
         or "is invalid for input" in said
         or "cache dtype" in said
+        or "out of bounds for storage" in said
     )
 
 

@@ -263,6 +263,8 @@ class VllmOffload(VllmViews):
     free: ClassVar[tuple[FreeBytes, ...]] = (
         *VllmViews.free,
         FreeBytes("restore", "block_padding", _WHOLE_BLOCKS),
+        FreeBytes("admit", "block_padding", _WHOLE_BLOCKS),
+        FreeBytes("readmit", "block_padding", _WHOLE_BLOCKS),
     )
 
     def apply(self, op: ops.Op, rows: Rows | None) -> Result:
