@@ -11,8 +11,8 @@ from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from kvexact.fuzz.isolated import die_with_parent
 from kvexact.fuzz.layout import same_addresses
+from kvexact.fuzz.orphans import die_with_parent
 from kvexact.fuzz.printing import print_to_stderr
 from kvexact.fuzz.processes import Mark
 from kvexact.impl.target import Unavailable
@@ -50,7 +50,9 @@ class Child:
     def __init__(self, work: Callable[..., Iterator[Any]], *args: object) -> None:
         context = get_context("spawn")
         self._connection, theirs = context.Pipe(duplex=False)
-        self._process = context.Process(target=_run, args=(theirs, work, args), daemon=True)
+        self._process = context.Process(
+            target=_run, args=(os.getpid(), theirs, work, args), daemon=True
+        )
         resource_tracker.ensure_running()  # or `start` does it, and lets signals through
         self._mark = Mark()
         with _signals_wait(), same_addresses(), self._mark.inherited():
@@ -111,8 +113,13 @@ def _signals_wait() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _run(connection: Connection, work: Callable[..., Iterator[Any]], args: tuple[Any, ...]) -> None:
-    die_with_parent()
+def _run(
+    parent: int,
+    connection: Connection,
+    work: Callable[..., Iterator[Any]],
+    args: tuple[Any, ...],
+) -> None:
+    die_with_parent(parent)
     print_to_stderr()
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # the parent hears it too, and decides

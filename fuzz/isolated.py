@@ -1,6 +1,5 @@
 """The process of an isolated target: calls come in, answers and bytes go out, one by one."""
 
-import ctypes
 import gc
 import os
 import resource
@@ -9,7 +8,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from functools import partial
-from multiprocessing import parent_process
 from typing import Any
 
 import msgspec
@@ -29,6 +27,7 @@ from kvexact.fuzz.messages import (
     Prepare,
     Raised,
 )
+from kvexact.fuzz.orphans import die_with_parent
 from kvexact.fuzz.printing import print_to_stderr
 from kvexact.fuzz.segment import Shapes
 from kvexact.fuzz.shown import as_view, is_bytes, launches_of, plain_facts, view_of
@@ -40,8 +39,6 @@ from kvexact.refmodel.answer import Answer as Decided
 from kvexact.refmodel.answers import in_short
 from kvexact.refmodel.ops import Op
 from kvexact.refmodel.spec import Refused
-
-_PR_SET_PDEATHSIG = 1
 
 
 def serve(
@@ -55,9 +52,7 @@ def serve(
         parent: the number of its process.
         bell, other_bell, descriptors: as `Channel` has them.
     """
-    die_with_parent()
-    if os.getppid() != parent:  # it ended before the kernel knew
-        return
+    die_with_parent(parent)
     print_to_stderr()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the parent hears it too, and decides
@@ -76,14 +71,6 @@ def serve(
         while True:
             channel.send(server.answer(channel.call()))
     os._exit(DAMAGED)
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the one that started it ends, however it ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    parent = parent_process()
-    if parent is not None and parent.pid != os.getppid():  # it has ended before
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class _Server:

@@ -16,7 +16,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from kvexact.fuzz.cli import BadInput
-from kvexact.fuzz.isolated import die_with_parent
+from kvexact.fuzz.orphans import die_with_parent
 from kvexact.fuzz.seeds import derive
 from kvexact.fuzz.trial import Failed, Trial, judge, search_hypothesis, search_prng, search_soak
 from kvexact.impl.faults import FAULTS
@@ -103,7 +103,7 @@ def run_trials(
             yield name, number, run_trial(name, engine, number, seed)
         return
     context = get_context("spawn")  # forked children would inherit threads
-    with ProcessPoolExecutor(workers, context, _begin_worker) as pool:
+    with ProcessPoolExecutor(workers, context, _begin_worker, (os.getpid(),)) as pool:
         tasks: dict[Future[Trial], tuple[str, int]] = {
             pool.submit(run_trial, name, engine, number, seed): (name, number)
             for name, number in todo
@@ -119,9 +119,9 @@ def run_trials(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _begin_worker() -> None:
+def _begin_worker(parent: int) -> None:
     """Let a worker end at once where it is interrupted, and where the command ends, however."""
-    die_with_parent()
+    die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -11,6 +11,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from kvexact.fuzz.orphans import PR_SET_PDEATHSIG
 from kvexact.fuzz.printing import printing_to_stderr
 from kvexact.impl.target import Target, Unavailable
 
@@ -21,10 +22,9 @@ DEFAULT_TARGETS = ("cpu", "example")
 #: Imports a module, and ends as nothing else does, or with the process that asked for it, however
 #: that ends.
 _TRIED = 87
-_PR_SET_PDEATHSIG = 1
 _TRY = f"""
 import ctypes, json, os, signal, sys
-ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, signal.SIGKILL)
+ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, signal.SIGKILL)
 sys.path[:] = json.loads(sys.argv[1])
 try:
     __import__(sys.argv[2])
