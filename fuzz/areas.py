@@ -53,9 +53,10 @@ class Areas:
         self._known: dict[Area, Known] = {
             area: Known(model.memory[area]) for area in sorted(target.declared)
         }
-        masks = model.unsettled if isinstance(model, Ordered) else {}
-        blurred = model.blurred if isinstance(model, Ordered) else {}
-        self._unsettled = {area: Unsettled(masks[area], blurred[area]) for area in masks}
+        self._unsettled: dict[Area, Unsettled] = {}
+        if isinstance(model, Ordered):
+            for area in self._known:
+                self._unsettled[area] = Unsettled(model.unsettled[area], model.blurred[area])
         self.to_come = False
 
     def poison(self) -> None:

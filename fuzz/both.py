@@ -119,8 +119,7 @@ class Both:
         if read is not None and not isinstance(bound, _WITH_RESULT):
             text = f"this op has no result; it must return None, not {in_short(read)}"
             raise Wrong("rows", bound, text, None, read)
-        if self.target.free:
-            self.areas.adopt_free(bound, (bound,))
+        self.areas.adopt_free(bound, (bound,))
         effect = self._change((bound,))
         if self.target.is_async:
             self._follow_time(bound, read)

@@ -32,7 +32,7 @@ class Zeroer:
         self._zeroer = made(**{name: value for name, value in given.items() if name in known})
 
     def zero(self, blocks: list[int]) -> None:
-        """What the kernel does with the table, inside registered memory."""
+        """Zero them, as far as the table says, by the release's own method."""
         self._zeroer.zero_block_ids(blocks)
 
 
