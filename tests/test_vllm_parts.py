@@ -375,6 +375,15 @@ def test_a_known_finding_is_known_where_it_shows_only() -> None:
     assert not one.is_it(Seen("mismatch / restore / lost / k", geometry))
 
 
+def test_what_shows_in_split_blocks_only_is_new_in_whole_ones() -> None:
+    (one,) = (k for k in known_of("vllm-views", "0.31.0", ()) if k.name.startswith("heads"))
+    shape = LayerSet(1, 2, 32, 32, "bf16")
+    for kernel, is_known in ((16, True), (32, False)):
+        geometry = Geometry((Group(32, kernel, (shape,)),), 2, Host(8192), order="BHLNC")
+        seen = Seen("exception / open / exception / RuntimeError", geometry)
+        assert one.is_it(seen) is is_known
+
+
 @pytest.mark.parametrize(
     "one", known_findings(), ids=lambda one: f"{one.name} {one.target} {one.mutation}"
 )

@@ -57,6 +57,7 @@ class Known:
         formats: how page formats end in which it shows; none: all.
         groups: the fewest groups with which it shows.
         layer_sets: the fewest layer sets of a group with which it shows.
+        split: whether it shows only where blocks are split for the kernels.
         behind_data: only bytes of pages behind as many as they have data without scales are wrong.
         of_order: whether it shows only where work on the device is pending.
         mend: not with this word after the release, which mends it.
@@ -76,6 +77,7 @@ class Known:
     formats: tuple[str, ...] = ()
     groups: int = 1
     layer_sets: int = 1
+    split: bool = False
     behind_data: bool = False
     of_order: bool = False
     mend: str = ""
@@ -103,6 +105,7 @@ class Known:
             any(fnmatchcase(seen.signature, one) for one in self.signatures)
             and len(groups) >= self.groups
             and max(len(group.layer_sets) for group in groups) >= self.layer_sets
+            and (not self.split or any(g.kernel_block_size < g.block_size for g in groups))
             and (not self.orders or seen.geometry.order in self.orders)
             and (not self.formats or any(name.endswith(self.formats) for name in names))
             and (seen.behind_data or not self.behind_data)
